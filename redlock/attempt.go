@@ -277,14 +277,19 @@ var wokenBy = [...]WakeReason{
 // end is why the attempt has ended: nil where it has the lock.
 func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
 	if s.Do == ballot.Win {
+		a.c.dark.set(time.Time{}) // whatever was out of reach, a majority has just decided
 		return nil
 	}
 	switch s.Cause {
 	case ballot.Refused:
+		err := a.refusal(a.round, s.Early)
 		if a.round.To.Len() < len(a.c.members) { // what the others said was said in an earlier round
-			return a.failure(opAcquire, a.reason(), nil)
+			err = a.failure(opAcquire, a.reason(), nil)
 		}
-		return a.refusal(a.round, s.Early)
+		if errors.Is(err, ErrHeld) {
+			a.c.dark.set(time.Time{})
+		}
+		return err
 	case ballot.Foreign:
 		return a.failure(opWait, ErrForeignKey, nil)
 	case ballot.TooSlow:

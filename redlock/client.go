@@ -565,7 +565,7 @@ func (s *holds) remove(h *hold) {
 
 // dark is since when fewer than a majority of the members could be asked, zero while they can: shared
 // by the attempts of a client, so that callers in one line do not each wait out their patience after
-// the one before.
+// the one before. A majority that decides anything ends it: a lock that is had or held, a renewal.
 type dark struct{ since atomic.Pointer[time.Time] } // nil: zero
 
 func (d *dark) get() time.Time {

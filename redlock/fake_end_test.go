@@ -366,6 +366,44 @@ func TestWaiterGivesUpInTimeAlthoughMembersHangOrFail(t *testing.T) {
 	}
 }
 
+// Members that refuse everything for longer than NoQuorumAfter are an outage. It is over when a majority decides anything: a
+// lock that is had, one that is held, a renewal. The next outage, however much later, has NoQuorumAfter again.
+func TestOutageIsOverWhenAMajorityHasDecided(t *testing.T) {
+	for name, decide := range map[string]func(t *testing.T, p, q *redlock.Peer){
+		"a lock": func(t *testing.T, p, _ *redlock.Peer) { require.NoError(t, p.Lock(t, "free").Unlock(t.Context())) },
+		"a try that is refused": func(t *testing.T, p, q *redlock.Peer) {
+			q.Lock(t, "held")
+			_, err := p.Mutex("held").TryLock(t.Context())
+			require.ErrorIs(t, err, redlock.ErrHeld)
+		},
+		"a renewal": func(*testing.T, *redlock.Peer, *redlock.Peer) {}, // of the lease below
+	} {
+		t.Run(name, func(t *testing.T) {
+			redlock.Pair(t, 3, func(t *testing.T, _ *redistest.Cluster, p, q *redlock.Peer) {
+				if name == "a renewal" {
+					p.Lock(t, "renewed")
+				}
+				outage := func(d time.Duration) {
+					for _, l := range p.Links {
+						rule := l.Fail(redistest.Named("EVALSHA"), -1, "NOREPLICAS Not enough good replicas to write.")
+						time.AfterFunc(d, rule.Remove)
+					}
+				}
+				outage(10 * time.Second)
+				_, err := p.Mutex("k").Lock(t.Context())
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				time.Sleep(20 * time.Second)
+				decide(t, p, q)
+				time.Sleep(time.Minute)
+				outage(time.Second)
+				l, err := p.Mutex("k").Lock(t.Context())
+				require.NoError(t, err, "an outage of a second is within NoQuorumAfter")
+				require.NoError(t, l.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
 func TestCloseReleasesUnderACallThatWaits(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.EveryLink(func(l *redistest.Link) { l.Pause() }, 0, 1)

@@ -603,6 +603,9 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 		}
 	}
 	n.mu.Unlock()
+	if won|lost != 0 {
+		n.k.c.dark.set(time.Time{}) // a majority has decided: see dark
+	}
 
 	var end time.Time
 	ttl := time.Duration(-1)
