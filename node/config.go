@@ -10,6 +10,8 @@ import (
 	"net"
 	"strings"
 	"time"
+
+	"github.com/redquorum/redquorum/member"
 )
 
 // Config says how to reach one Redis server and how patient to be with it. Only Addr is required;
@@ -237,6 +239,8 @@ func (c Config) validate() error {
 	} {
 		if d.value < 0 {
 			wrong("%s is negative: %v", d.name, d.value)
+		} else if err := member.CheckDuration(d.value); err != nil && !strings.HasPrefix(d.name, "Backoff") {
+			wrong("%s %w", d.name, err)
 		}
 	}
 	if c.CredentialsEvery > 0 && !c.rotates() {

@@ -220,8 +220,8 @@ func (c Config) validate() error {
 	if err := checkTTL(c.TTL, c); err != nil {
 		bad("TTL: %v", err)
 	}
-	if c.MaxTTL < time.Millisecond {
-		bad("MaxTTL is %v, must be at least 1ms", c.MaxTTL)
+	if c.MaxTTL < 0 {
+		bad("MaxTTL is %v, must not be negative", c.MaxTTL)
 	}
 	if c.Drift < 0 || c.Drift > 0.5 {
 		bad("Drift is %v, must be between 0 and 0.5", c.Drift)
@@ -229,8 +229,8 @@ func (c Config) validate() error {
 	if c.RestartGuard > GuardOff {
 		bad("RestartGuard is %d, must be Quarantine, Strict or GuardOff", c.RestartGuard)
 	}
-	if c.MemberTimeout < time.Millisecond {
-		bad("MemberTimeout is %v, must be at least 1ms", c.MemberTimeout)
+	if c.MemberTimeout < 0 {
+		bad("MemberTimeout is %v, must not be negative", c.MemberTimeout)
 	}
 	if c.Entry < 100*time.Millisecond || c.Entry > time.Hour {
 		bad("Entry is %v, must be between 100ms and 1h", c.Entry)
@@ -250,6 +250,17 @@ func (c Config) validate() error {
 	}{{"DialTimeout", c.DialTimeout}, {"StallTimeout", c.StallTimeout}, {"PingInterval", c.PingInterval}, {"CredentialsEvery", c.CredentialsEvery}} {
 		if d.value < 0 {
 			bad("%s is %v, must not be negative", d.name, d.value)
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"MaxTTL", c.MaxTTL}, {"MaxHold", c.MaxHold}, {"MemberTimeout", c.MemberTimeout}, {"NoQuorumAfter", c.NoQuorumAfter}, {"DialTimeout", c.DialTimeout},
+		{"StallTimeout", c.StallTimeout}, {"PingInterval", c.PingInterval}, {"CredentialsEvery", c.CredentialsEvery},
+	} {
+		if err := member.CheckDuration(d.value); err != nil {
+			bad("%s %v", d.name, err)
 		}
 	}
 	return errors.Join(all...)
@@ -309,6 +320,9 @@ type terms struct {
 func (t *terms) check(c *Config) error {
 	if t.unfit != "" {
 		return fmt.Errorf("a lock of kind %s has no option %s", t.kind.name, t.unfit)
+	}
+	if err := member.CheckDuration(t.maxHold); err != nil {
+		return fmt.Errorf("MaxHold %w", err)
 	}
 	if fits := t.kind.fits; fits != nil {
 		if err := fits(t); err != nil {

@@ -1,0 +1,24 @@
+package member
+
+import (
+	"fmt"
+	"time"
+)
+
+// Bounds of every duration that a user gives, where zero and less have meanings of their own. Less is nearly always a number
+// without its unit. More would overflow where it is added to an instant, or counted in µs.
+const (
+	ShortestDuration = time.Millisecond
+	LongestDuration  = 100 * 365 * 24 * time.Hour
+)
+
+// CheckDuration explains why a duration of a configuration cannot be meant.
+func CheckDuration(d time.Duration) error {
+	switch {
+	case d > 0 && d < ShortestDuration:
+		return fmt.Errorf("is %v, must be at least %v: a number without a unit counts nanoseconds, write %d*time.Second or the like", d, ShortestDuration, d)
+	case d > LongestDuration:
+		return fmt.Errorf("is %v, must be at most %v (100 years)", d, LongestDuration)
+	}
+	return nil
+}
