@@ -1,0 +1,223 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// Members that die, stop, forget their scripts or throw their clients out, each by itself.
+
+// Three of five die. Who asks is told so, and by which members; a release is in doubt, and is done when they are back. The
+// same client goes on by itself.
+func TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself(t *testing.T) {
+	dead := []int{1, 2, 4}
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		p := voting(t, cluster, 5, short, redlock.WithFreshMembers(), func(c *redlock.Config) {
+			c.NoQuorumAfter, c.MaxTTL = 300*time.Millisecond, 10*time.Second
+		})
+		held := p.Hold(t, "held", redlock.TTL(10*time.Second))
+		cluster.Kill(dead...)
+		died := time.Now()
+		_, try := p.Mutex("k").TryLock(t.Context())
+		_, lock := p.Mutex("k").Lock(t.Context())
+		require.GreaterOrEqual(t, time.Since(died), 300*time.Millisecond)
+		require.Less(t, time.Since(died), 2*time.Second)
+		for _, err := range []error{try, lock} {
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.NotErrorIs(t, err, redlock.ErrHeld)
+			var q *redlock.QuorumError
+			require.ErrorAs(t, err, &q)
+			for i, v := range q.Votes {
+				require.Equal(t, slices.Contains(dead, i), v.Err != nil, "member %d: %v", i, err)
+				if v.Err != nil {
+					require.ErrorContains(t, err, cluster.Servers[i].Addr()+": ")
+				}
+			}
+		}
+		require.ErrorIs(t, held.Unlock(t.Context()), redlock.ErrInDoubt)
+		require.NoError(t, cluster.Restart(true, dead...)) // with its key at three
+		require.EqualValues(t, 1, redlock.Admin(t, cluster.Servers[1], "EXISTS", "held"))
+		p.Voting(t, 5)
+		next := p.Hold(t, "held")
+		require.Greater(t, next.Token(), held.Token())
+		require.Equal(t, 5, next.Votes())
+		require.NoError(t, next.Unlock(t.Context()))
+		redlock.NothingLeft(t, cluster)
+	})
+}
+
+// Two of five stop, and then two others. The lease is at the others all the while, and comes back to those that go on.
+func TestLeaseIsRenewedWhileMinoritiesAreStopped(t *testing.T) {
+	const ttl = 1500 * time.Millisecond
+	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+		l := p.Hold(t, "k", redlock.AutoRenew(ttl))
+		for _, stopped := range [][]int{{0, 1}, {2, 3}} {
+			cluster.Pause(stopped...)
+			for end := time.Now().Add(3 * ttl); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				for i, s := range cluster.Servers {
+					if !slices.Contains(stopped, i) {
+						require.Positive(t, redlock.Admin(t, s, "PTTL", "k"), "member %d lost the lock", i)
+					}
+				}
+				require.NoError(t, l.Err())
+			}
+			cluster.Resume(stopped...)
+			p.Settle(t, 5)
+			time.Sleep(2 * ttl)
+			require.Equal(t, 5, l.Votes())
+			require.Equal(t, 5, votesAt(cluster, l))
+		}
+		require.NoError(t, l.Unlock(t.Context()))
+		redlock.NothingLeft(t, cluster)
+	})
+}
+
+// A client that hears of one member of three alone is told so. The others go on, and have its lock when its lease is over, not
+// before.
+func TestClientOnTheSideOfTheMinorityIsSucceeded(t *testing.T) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
+		held := p.Hold(t, "k", redlock.TTL(20*time.Second))
+		p.EveryLink((*redistest.Link).BlackHole, 1, 2)
+		err := p.Try(t, "free")
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.NotErrorIs(t, err, redlock.ErrHeld)
+		require.NoError(t, other.Lock(t, "free").Unlock(t.Context()))
+		w := other.LockLater(t.Context(), "k")
+		<-held.Done()
+		ended := time.Now()
+		next := w.Get(t)
+		require.False(t, w.At.Before(ended))
+		require.Less(t, w.At.Sub(ended), time.Second)
+		require.Greater(t, next.Token(), held.Token())
+	})
+}
+
+// keepsContending has each client take a lock of all and one of its own, over and over, until the context ends. It returns what
+// went wrong, once all are back.
+func keepsContending(ctx context.Context, ref *referee, all []*redlock.Peer) (wait func() []error) {
+	var mu sync.Mutex
+	var errs []error
+	var wg sync.WaitGroup
+	for i, p := range all {
+		for _, name := range []string{"all", fmt.Sprint("own", i)} {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					l, err := p.Mutex(name).Lock(ctx)
+					if err == nil {
+						ref.granted(l)
+						time.Sleep(time.Millisecond)
+						err = l.Unlock(context.WithoutCancel(ctx))
+					}
+					if err != nil && ctx.Err() == nil {
+						mu.Lock()
+						errs = append(errs, err)
+						mu.Unlock()
+						time.Sleep(10 * time.Millisecond)
+					}
+				}
+			})
+		}
+	}
+	return func() []error { wg.Wait(); return errs }
+}
+
+// What befalls connections and scripts costs nobody a lock: exclusion and the order of tokens stay, and nothing is left.
+func TestServersForgetScriptsAndThrowClientsOut(t *testing.T) {
+	for what, befalls := range map[string]func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer, round int){
+		"scripts": func(t *testing.T, cluster *redistest.Cluster, _ []*redlock.Peer, _ int) {
+			for _, s := range cluster.Servers {
+				redlock.Admin(t, s, "SCRIPT", "FLUSH")
+			}
+		},
+		"connections": func(_ *testing.T, _ *redistest.Cluster, all []*redlock.Peer, round int) {
+			members := []int{round % 3}
+			if round%3 == 0 {
+				members = nil // all of them
+			}
+			for _, p := range all {
+				p.EveryLink(func(l *redistest.Link) { l.Cut() }, members...)
+			}
+		},
+	} {
+		t.Run(what, inAmong(3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
+			for i, p := range all {
+				p.Jitter(uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
+			}
+			var ref referee
+			ctx, stop := context.WithCancel(t.Context())
+			wait := keepsContending(ctx, &ref, all)
+			for round := range 8 {
+				time.Sleep(23 * time.Millisecond)
+				befalls(t, cluster, all, round)
+			}
+			time.Sleep(100 * time.Millisecond) // some reconnect after a pause
+			before := ref.grants()
+			time.Sleep(100 * time.Millisecond)
+			require.Greater(t, ref.grants(), before+10)
+			stop()
+			for _, err := range wait() { // who asked when all were thrown out had nobody to ask
+				nobody := errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrInDoubt) || errors.Is(err, redlock.ErrLost)
+				require.True(t, what == "connections" && nobody, "%v", err)
+			}
+			ref.verdict(t)
+			time.Sleep(10 * time.Second)
+			redlock.Leftovers(t, cluster)
+		}))
+	}
+}
+
+// Members miss grants, forget nothing, and are pushed ahead by other names of the slot and by hand.
+func TestTokensRiseWhateverMembersMiss(t *testing.T) {
+	for seed := range redlock.Seeds(4) {
+		members := 3 + 2*int(seed%2)
+		redlock.Among(t, members, 3, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
+			random := rand.New(rand.NewPCG(seed, uint64(members)))
+			for i, p := range all {
+				p.Jitter(seed*10+uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
+			}
+			var ref referee
+			down, names := -1, []string{"{t}a", "{t}b"}
+			for range 40 {
+				p, name, i := all[random.IntN(3)], names[random.IntN(2)], random.IntN(members)
+				switch what := random.IntN(6); {
+				case what == 0 && down < 0:
+					down = i
+					cluster.Kill(i)
+				case what == 1 && down >= 0:
+					require.NoError(t, cluster.Restart(true, down))
+					down = -1
+				case what == 2:
+					p.Links[i].CutAfter(redistest.WithArg(script.Acquire.SHA), 1)
+				case what == 3:
+					p.Links[i].CutBefore(redistest.WithArg(script.Raise.SHA), 1)
+				case what == 4 && i != down:
+					redlock.Admin(t, cluster.Servers[i], "HINCRBY", member.TokensKey, redlock.BucketOf(name), strconv.Itoa(random.IntN(50)))
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				if l, err := p.Mutex(name).Lock(ctx); err == nil {
+					ref.granted(l)
+					time.Sleep(time.Duration(random.IntN(5)) * time.Millisecond)
+					_ = l.Unlock(t.Context())
+				}
+				cancel()
+				time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+			}
+			ref.verdict(t)
+			require.Greater(t, ref.count, 20)
+		}, redlock.Quiet)
+	}
+}
