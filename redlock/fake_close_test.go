@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,8 +19,9 @@ import (
 )
 
 // keepsBusy asks a client for everything that it can be asked for, until it is closed. Every other caller wants a name that
-// all of its kind want, so that most of them wait.
-func keepsBusy(c *redlock.Client, g int, got func(*redlock.Lease)) {
+// all of its kind want, so that most of them wait. Some leases are handed off, to the client itself or to another one: handed is
+// told which names are with somebody else.
+func keepsBusy(c, other *redlock.Client, g int, got func(*redlock.Lease), handed func(name string, now bool)) {
 	ctx := context.Background()
 	for i := 0; ; i++ {
 		name, shared := fmt.Sprintf("own:%d:%d", g, i), g%2 == 0
@@ -37,7 +39,7 @@ func keepsBusy(c *redlock.Client, g int, got func(*redlock.Lease)) {
 			continue
 		}
 		got(lease)
-		switch deed := i % 6; {
+		switch deed := (g/2 + i) % 6; {
 		case deed == 1:
 			_ = lease.Extend(ctx, 20*time.Second)
 		case deed == 2:
@@ -47,6 +49,22 @@ func keepsBusy(c *redlock.Client, g int, got func(*redlock.Lease)) {
 				got(again)
 				_ = again.Unlock(ctx)
 			}
+		case deed == 4 && !shared:
+			to := []*redlock.Client{c, other}[(g/4+i)%2]
+			h, err := lease.Handoff()
+			if err != nil {
+				break
+			}
+			handed(name, true)
+			adopted, err := to.Adopt(ctx, h)
+			if err != nil {
+				continue
+			} else if to == c {
+				handed(name, false)
+				got(adopted)
+			}
+			_ = adopted.Unlock(ctx)
+			continue
 		case deed == 5 && !shared: // keeps it until Close ends it
 			continue
 		}
@@ -54,22 +72,27 @@ func keepsBusy(c *redlock.Client, g int, got func(*redlock.Lease)) {
 	}
 }
 
-// What a client leaves at its members when Close has returned: nothing, whatever it was asked for meanwhile. And every lease that
-// it ever gave out is over.
+// What a client leaves at its members when Close has returned: nothing, whatever it was asked for meanwhile, but leases that were
+// handed off. And every lease that it ever gave out is over.
 func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
 	for round := range 4 {
 		redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			p := redlock.JoinAll(t, cluster, redlock.Quiet)
+			p, other := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
 			p.Jitter(uint64(round), 2*time.Millisecond, 2*time.Millisecond, time.Millisecond)
 			var mu sync.Mutex
 			var leases []*redlock.Lease
+			handed := map[string]bool{}
 			var callers sync.WaitGroup
 			for g := range 32 {
 				callers.Go(func() {
-					keepsBusy(p.Client, g, func(l *redlock.Lease) {
+					keepsBusy(p.Client, other.Client, g, func(l *redlock.Lease) {
 						mu.Lock()
 						defer mu.Unlock()
 						leases = append(leases, l)
+					}, func(name string, now bool) {
+						mu.Lock()
+						defer mu.Unlock()
+						handed[name] = now
 					})
 				})
 			}
@@ -82,8 +105,10 @@ func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
 			start := time.Now()
 			require.NoError(t, p.Close())
 			require.LessOrEqual(t, time.Since(start), redlock.CloseWithin+redlock.CutWithin)
-			require.Empty(t, remains(t, servers, redlock.UUID(p.Client)))
+			left := remains(t, servers, redlock.UUID(p.Client))
 			mu.Lock()
+			require.Empty(t, slices.DeleteFunc(left, func(key string) bool { return handed[key] }))
+			require.NotEmpty(t, handed)
 			require.Greater(t, len(leases), 20)
 			for _, l := range leases {
 				require.True(t, hasEnded(l.Done()))
