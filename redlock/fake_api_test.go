@@ -310,6 +310,25 @@ func TestUnlockOfALeaseThatAMajorityNoLongerHasSaysSo(t *testing.T) {
 		for i, left := range []int64{1, 1, 1, 0, 0} {
 			require.Equal(t, left, redlock.Admin(t, cluster.Servers[i], "EXISTS", "j"), "only our own was deleted")
 		}
+		for forgot := 2; forgot <= 5; forgot++ { // whoever has it now, and if nobody has
+			l = p.Hold(t, "f")
+			for _, s := range cluster.Servers[:forgot] {
+				redlock.Admin(t, s, "DEL", "f")
+			}
+			if err := l.Unlock(t.Context()); forgot == 2 {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, redlock.ErrLost)
+			}
+		}
+		// Others kept it from two members, and one hangs: that nothing of it is left at a majority is known all the same.
+		steal(t, cluster, "b", time.Minute, 0, 1)
+		l = p.Hold(t, "b")
+		cluster.Pause(4)
+		start := time.Now()
+		require.NoError(t, l.Unlock(t.Context()))
+		require.Zero(t, time.Since(start))
+		cluster.Resume(4)
 	})
 }
 

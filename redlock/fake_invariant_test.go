@@ -155,6 +155,10 @@ func TestRoundEndsWithTheAnswerThatDecidesIt(t *testing.T) {
 		{members: 5, hung: []int{0, 1}, refused: []int{2, 3, 4}, want: ms(50), err: redlock.ErrHeld},
 		{members: 5, hung: []int{0, 1, 2}, want: ms(200), err: redlock.ErrNoQuorum},
 		{members: 5, hung: []int{0, 1}, refused: []int{4}, want: ms(200), err: redlock.ErrNoQuorum},
+		{members: 2, hung: []int{0}, want: ms(200), err: redlock.ErrNoQuorum}, // half of them is no majority
+		{members: 4, hung: []int{0, 1}, want: ms(200), err: redlock.ErrNoQuorum},
+		{members: 7, hung: []int{0, 1, 2}, want: ms(70)},
+		{members: 7, hung: []int{0, 1, 2, 3}, want: ms(200), err: redlock.ErrNoQuorum},
 	} {
 		t.Run(fmt.Sprintf("of %d hung %v refused %v", tc.members, tc.hung, tc.refused), inAlone(tc.members, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			steal(t, cluster, "k", time.Minute, tc.refused...)

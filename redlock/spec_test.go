@@ -22,7 +22,8 @@ import (
 // more than the page asks for, or otherwise, the comment says so.
 
 // Safety and liveness guarantees, mutual exclusion: TestBurstOfContendersIsServedWithoutOverlap.
-// Free of deadlocks: TestHolderThatDiesIsSucceededWhenItsLeaseEnds. Fault tolerance: TestSilenceIsNotReportedAsHeld.
+// Free of deadlocks: TestHolderThatDiesIsSucceededWhenItsLeaseEnds. Fault tolerance:
+// TestLockGivesUpWhereNoQuorumCanBeAsked and, by the number of members, TestRoundEndsWithTheAnswerThatDecidesIt.
 //
 // Correct implementation with a single instance: acquire.txt and release.txt in internal/script/testdata.
 //
