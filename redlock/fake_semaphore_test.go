@@ -603,3 +603,56 @@ func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
 		require.NotErrorIs(t, err, redlock.ErrHeld)
 	}, redlock.Quiet)
 }
+
+// Members that forgot nothing have given a slot, or taken it back, and nobody heard of that: it is had all the same, and nothing
+// stays.
+func TestLostRepliesLoseNoPermit(t *testing.T) {
+	for _, lost := range []script.Script{script.SemAcquire, script.SemRelease, script.SemExtend} {
+		redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+			permit(t, p, "k", 1, redlock.TTL(time.Second)) // members have the scripts now
+			time.Sleep(2 * time.Second)
+			var rules []*redistest.Rule
+			p.EveryLink(func(l *redistest.Link) { rules = append(rules, l.CutAfter(redistest.WithArg(lost.SHA), 1)) })
+			l, err := p.Semaphore("k", 1, redlock.AutoRenew(9*time.Second)).Acquire(t.Context())
+			require.NoError(t, err)
+			time.Sleep(5 * time.Second) // it was renewed
+			require.NoError(t, l.Err())
+			_, err = p.Semaphore("k", 1).TryAcquire(t.Context())
+			require.ErrorIs(t, err, redlock.ErrHeld)
+			_ = l.Unlock(t.Context())
+			require.Contains(t, redlock.Hits(rules), 1, "nothing was lost")
+			time.Sleep(time.Second)
+			redlock.Leftovers(t, cluster)
+		})
+	}
+}
+
+// What a caller that was cancelled has left is given back, wherever its calls were.
+func TestCancelOfAnAcquireAtAnyMomentLeavesNothingBehind(t *testing.T) {
+	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *redlock.Peer) {
+		for i, p := range []*redlock.Peer{a, b, c} {
+			p.Slow(time.Duration(2+i)*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond)
+		}
+		held := permit(t, a, "k", 2)
+		for at := range 30 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(at)*time.Millisecond/2+1)
+			var all []*redlock.Locking
+			for _, p := range []*redlock.Peer{b, c, b} {
+				all = append(all, later(ctx, p.Semaphore("k", 2).Acquire))
+			}
+			for _, w := range all {
+				if <-w.Done; w.Err == nil {
+					unlock(t, w.Lease)
+				}
+			}
+			cancel()
+			time.Sleep(50 * time.Millisecond)
+			for _, s := range cluster.Servers {
+				require.Len(t, redlock.Admin(t, s, "HKEYS", "redquorum:s1:{k}"), 4, "the holder, its slot and the two bounds")
+				require.EqualValues(t, 0, redlock.Admin(t, s, "EXISTS", "redquorum:sq:{k}", "redquorum:sw:{k}"))
+			}
+		}
+		unlock(t, held)
+		redlock.Leftovers(t, cluster)
+	})
+}
