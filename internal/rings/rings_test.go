@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -49,6 +50,32 @@ func TestEachTestIsOfOneRing(t *testing.T) {
 		}
 	}
 	assert.ElementsMatch(t, names, servers)
+}
+
+// Tables of faults and of rules name the tests that prove them: those must be there.
+func TestTablesNameTestsThatAreThere(t *testing.T) {
+	all, err := scan("../..")
+	require.NoError(t, err)
+	there := map[string]bool{"TestName": true, "TestLong": true, "TestFaults": true, "TestInterop": true}
+	for _, one := range all {
+		there[one.name] = true
+	}
+	var files []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "integration/*.md", "redlock/spec_test.go", "redlock/peers_test.go"} {
+		some, err := filepath.Glob(filepath.Join("../..", pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, some)
+		files = append(files, some...)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1) {
+			if filepath.Base(file) != "CHANGELOG.md" && name != "TestThatDoesNotExist" {
+				assert.True(t, there[name], "%s: no %s", file, name)
+			}
+		}
+	}
 }
 
 // A module with each sort of test.
