@@ -257,6 +257,22 @@ func TestMultiInLineHoldsNoVoteOfWhatItWaitsFor(t *testing.T) {
 	}, redlock.Quiet)
 }
 
+func TestMultiEndsWhicheverOfItsNamesIsLost(t *testing.T) {
+	for _, name := range []string{"a", "b", "c"} {
+		redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+			leases, err := p.Multi([]string{"a", "b", "c"}).Lock(t.Context())
+			require.NoError(t, err)
+			_, err = p.ForceUnlock(t.Context(), name)
+			require.NoError(t, err)
+			<-leases.Done()
+			var lost *redlock.LostError
+			require.ErrorAs(t, leases.Err(), &lost)
+			require.Equal(t, name, lost.Key)
+			require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
+		}, redlock.Quiet)
+	}
+}
+
 // With the first lease that ends, the set ends. The others stay where they are until their validity is over, but are not
 // renewed: the holder has time to stop while it excludes others.
 func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {

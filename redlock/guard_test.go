@@ -167,6 +167,7 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 			}
 			last := cycle(t, p, "k")
 			require.EqualValues(t, 9000000000000001, last)
+			held := p.Hold(t, "held") // renewed all the while
 			cluster.Kill(1)
 			down := time.Now()
 			require.NoError(t, cluster.Restart(keep, 1))
@@ -186,6 +187,11 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 			require.Equal(t, "0", markerOf(t, cluster, 1, "clk"))
 			require.Greater(t, cycle(t, p, "k"), last)
 			require.Greater(t, redlock.Counter(t, cluster.Servers[1], "k"), int64(9000000000000001))
+			time.Sleep(time.Second)
+			require.NoError(t, held.Err())
+			require.Equal(t, 5, votesAt(cluster, held), "it is given back when the member votes")
+			require.GreaterOrEqual(t, redlock.Counter(t, cluster.Servers[1], "held"), int64(held.Token()))
+			require.NoError(t, held.Unlock(t.Context()))
 		}))
 	}
 }
