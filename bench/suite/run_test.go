@@ -217,6 +217,7 @@ func checkSlice(t *testing.T, s *Slice) {
 		require.Equal(t, 1, s.Registered, "one registered attempt for all waiters of a process")
 		return
 	}
+	require.NotNil(t, s.Total, at)
 	require.Positive(t, s.Total.Count, at)
 	switch s.Cell.Workload {
 	case "W1", "W2", "W3", "W3d", "W3p", "burst", "W8":

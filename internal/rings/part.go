@@ -67,7 +67,7 @@ var parts = [6]part{
 	},
 	{
 		tests: []chosen{
-			{pkg: "bench/...", pattern: every}, {pkg: "integration/interop", pattern: every}, {pkg: "integration/docker", pattern: every},
+			{pkg: "bench/...", pattern: "^Test[A-KM-Z]"}, {pkg: "integration/interop", pattern: every}, {pkg: "integration/docker", pattern: every},
 		},
 		servers: []string{"valkey-9.0", "valkey-9.1"},
 		needs:   []string{"java"},
@@ -76,7 +76,7 @@ var parts = [6]part{
 
 // measured are tests of how fast something is on real servers, which a busy machine fails: make test-all without a PART runs
 // them, and no landing depends on them.
-var measured = part{tests: []chosen{{pkg: "redlock", pattern: "^TestLong(Crowd|Idle)"}}}
+var measured = part{tests: []chosen{{pkg: "redlock", pattern: "^TestLong(Crowd|Idle)"}, {pkg: "bench/suite", pattern: "^TestLongRun"}}}
 
 // has reports whether a test is among the chosen.
 func (c chosen) has(t test) bool {
