@@ -100,8 +100,8 @@ test-docker: ## Stop, kill, pause and disconnect members in containers (needs do
 # A failing seed prints itself; REDQUORUM_SEED=N replays it alone, and with REDQUORUM_SEEDS it is the first.
 SEEDS ?= 1000
 .PHONY: soak
-soak: ## Play SEEDS (1000) random schedules in fake time, and the large exhaustive search
-	@set -o pipefail; REDQUORUM_SEEDS=$(SEEDS) go test -json -count=1 -timeout 24h -run '^Test(Seeds|Schedules)' $(ARGS) ./redlock | $(report)
+soak: ## Play SEEDS (1000) random schedules in fake time
+	@set -o pipefail; REDQUORUM_SEEDS=$(SEEDS) go test -json -count=1 -timeout 24h -run '^TestSeeds' $(ARGS) ./redlock | $(report)
 
 # The random application of integration/README.md. OUT gets a chart and its figures; without the race detector, for pace.
 DURATION ?= 2h
