@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock"
 )
 
 // Tests of real clusters wait for servers more than they compute: more of them run at a time than there are
@@ -61,7 +62,7 @@ var common struct {
 	err  error
 }
 
-// shared is a cluster of three masters for tests that break nothing. Each has names of its own there.
+// shared is a cluster of three masters for tests that break nothing. Each has names of its own there, and all slots are marked.
 func shared(t testing.TB) *redistest.Sharded {
 	t.Helper()
 	if err := redistest.Available(); err != nil {
@@ -70,7 +71,14 @@ func shared(t testing.TB) *redistest.Sharded {
 	common.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		common.s, common.err = redistest.StartSharded(ctx, redistest.ShardedConfig{})
+		if common.s, common.err = redistest.StartSharded(ctx, redistest.ShardedConfig{}); common.err != nil {
+			return
+		}
+		// Its first client marks all slots before any test does something else, and perhaps closes its client meanwhile.
+		var c *redlock.Client
+		if c, common.err = redlock.Open(ctx, []string{urlOf(common.s)}, quick); common.err == nil {
+			common.err = c.Close()
+		}
 	})
 	require.NoError(t, common.err)
 	return common.s
