@@ -86,7 +86,11 @@ func TestGroupIsRefusedAsAWhole(t *testing.T) {
 			p.barred = member.ErrQuarantined
 			n.published.Store(&p)
 		}, member.ErrQuarantined},
-		{"the member is down", func(*Config) {}, func(n *Node) { n.fell(n.published.Load().session) }, member.ErrDown},
+		{"the member is down", func(*Config) {}, func(n *Node) {
+			if s := n.published.Load().session; s != nil { // else its own goroutine was first
+				n.fell(s)
+			}
+		}, member.ErrDown},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n, sent := recording(t, c.edit)
