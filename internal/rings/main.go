@@ -129,7 +129,11 @@ func beside(ctx context.Context, calls []run, more []string, out io.Writer) erro
 // processors, for three times the memory. Tests are never taken from the cache, because they start servers, and those
 // may have changed.
 func (r run) do(ctx context.Context, more []string, out io.Writer) error {
-	args := []string{"test", "-json", "-count=1", "-timeout=60m"}
+	limit := "-timeout=20m"
+	if len(r.env) > 0 { // the second ring
+		limit = "-timeout=60m"
+	}
+	args := []string{"test", "-json", "-count=1", limit}
 	if r.race {
 		// The embedded server's Lua runs below a mutex of ours, and has no generic code of which another package could get
 		// the copy that is not watched.
