@@ -79,16 +79,17 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	}
 
 	s.Servers[1].Kill()
-	m = await("the other master is down", func(m redlock.MemberInfo) bool { return m.Silent.Masters == 2 })
-	require.Equal(t, redlock.MemberQuarantined, m.State)
+	m = await("the other master is down", func(m redlock.MemberInfo) bool {
+		return m.Silent.Masters == 2 && m.State == redlock.MemberQuarantined // each is told when it is known
+	})
 	require.Equal(t, slot.Count, m.Silent.Slots)
 	require.ErrorIs(t, m.Silent.Err, redlock.ErrQuarantined, "that has an end")
 	ends(m.Silent.Until) // each look at the server tells it anew
 
 	s.Servers[0].Kill()
-	m = await("nobody is left", func(m redlock.MemberInfo) bool { return m.State == redlock.MemberDown })
-	require.Equal(t, 2, m.Silent.Masters)
-	require.Zero(t, m.Silent.Until)
+	m = await("nobody is left", func(m redlock.MemberInfo) bool {
+		return m.State == redlock.MemberDown && m.Silent.Masters == 2 && m.Silent.Until.IsZero()
+	})
 	require.True(t, errors.Is(m.Silent.Err, member.ErrDown) && !errors.Is(m.Silent.Err, redlock.ErrQuarantined), "%v", m.Silent.Err)
 }
 
