@@ -97,7 +97,7 @@ func TestRun(t *testing.T) {
 // They measure: each cell takes seconds of real time on servers of its own.
 func TestLongRun(t *testing.T) {
 	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("measures for minutes: make test-long")
+		t.Skip("LONG: measures for minutes; `make test-long` sets REDQUORUM_LONG=1 and runs it")
 	}
 	for name, run := range map[string]struct {
 		cells   []Cell

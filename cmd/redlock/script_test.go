@@ -117,7 +117,7 @@ func TestLongScripts(t *testing.T) {
 func long(t *testing.T) {
 	t.Helper()
 	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("takes minutes: make test-long")
+		t.Skip("LONG: takes minutes; `make test-long` sets REDQUORUM_LONG=1 and runs it")
 	}
 }
 

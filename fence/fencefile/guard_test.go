@@ -188,7 +188,7 @@ func TestGuardedFileLosesNothing(t *testing.T) {
 
 func TestLongGuardedFileLosesNothing(t *testing.T) {
 	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs 2,000 additions")
+		t.Skip("LONG: 2,000 additions; `make test-long` sets REDQUORUM_LONG=1 and runs it")
 	}
 	fencetest.RunSet(t, func(t *testing.T) fencetest.Fixture { return open(t, t.TempDir()) }, 2000)
 }

@@ -111,7 +111,7 @@ func TestGuardedServerLosesNothing(t *testing.T) { set(t, 100) }
 
 func TestLongGuardedServerLosesNothing(t *testing.T) {
 	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs 2,000 additions")
+		t.Skip("LONG: 2,000 additions; `make test-long` sets REDQUORUM_LONG=1 and runs it")
 	}
 	set(t, 2000)
 }

@@ -12,7 +12,7 @@ import (
 // The guarded sets of 2,000 additions, and the suite of guards where make test does not run it.
 func TestLongGuardsLoseNothing(t *testing.T) {
 	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs 2,000 additions")
+		t.Skip("LONG: 2,000 additions; `make test-long` sets REDQUORUM_LONG=1 and runs it")
 	}
 	type fixture = func(t *testing.T) fencetest.Fixture
 	for _, c := range []struct {
