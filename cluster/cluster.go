@@ -370,15 +370,18 @@ func (cl *Cluster) State() member.State {
 // Listen subscribes an inbox at every master. See member.Member.
 func (cl *Cluster) Listen(channel string, l member.Listener) {
 	cl.mu.Lock()
-	if cl.listener != nil {
-		panic("cluster: Listen called twice")
+	twice := cl.listener != nil
+	if !twice {
+		cl.listener, cl.channel = l, channel
 	}
-	cl.listener, cl.channel = l, channel
 	var all []*master
 	for _, m := range cl.masters {
 		all = append(all, m)
 	}
 	cl.mu.Unlock()
+	if twice {
+		panic("cluster: Listen called twice")
+	}
 	for _, m := range all {
 		m.node.Listen(channel, m)
 	}

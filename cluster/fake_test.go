@@ -937,3 +937,19 @@ func TestClockOfAClusterIsTheFarthestOfItsMasters(t *testing.T) {
 	set(time.Hour, time.Hour+time.Minute, -time.Hour)
 	tells(time.Hour+time.Minute, "none is farther")
 }
+
+func TestSecondListenPanicsAndTheClusterGoesOn(t *testing.T) {
+	cl, err := New(Config{Seeds: []string{"127.0.0.1:1"}, Node: node.Config{
+		Guard: node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}), DialTimeout: 10 * time.Millisecond,
+	}})
+	require.NoError(t, err)
+	cl.Listen("c", nobody{})
+	require.Panics(t, func() { cl.Listen("c", nobody{}) })
+	_ = cl.State()
+	require.NoError(t, cl.Close(t.Context()))
+}
+
+type nobody struct{}
+
+func (nobody) Push([]byte, member.State, time.Time) {}
+func (nobody) Changed(member.State)                 {}

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,8 +66,9 @@ type Client struct {
 		epoch  atomic.Uint64
 		epochs atomic.Pointer[[]uint64]
 	}
-	closing sync.Once
+	closing atomic.Bool
 	closed  chan struct{} // Close has begun
+	gone    chan struct{} // Close has ended
 	told    chan struct{} // tellWho has ended
 }
 
@@ -83,15 +82,15 @@ type Client struct {
 func New(members []member.Member, opts ...Option) (*Client, error) {
 	var cfg Config
 	apply(&cfg, opts)
-	cfg.Logger = loggedUntilClosed(cfg.Logger)
+	cfg.untilClosed()
 	cfg = cfg.withDefaults()
 	if err := errors.Join(checkMembers(len(members)), cfg.validate(), cfg.checkGuard(members)); err != nil {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, log: cfg.Logger, trace: newTracers(cfg.Tracer),
+		cfg: cfg, log: cfg.Logger, trace: newTracers(cfg.Tracer, cfg.callbacks),
 		members: members, need: member.Majority(len(members)),
-		uuid: rand.Text(), closed: make(chan struct{}), told: make(chan struct{}),
+		uuid: rand.Text(), closed: make(chan struct{}), gone: make(chan struct{}), told: make(chan struct{}),
 	}
 	c.number = c.nextNumber
 	c.alive.none = make(chan struct{}, 1)
@@ -125,25 +124,22 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 //   - The context of every lease has ended. If the lease was held, its error matches ErrClosed.
 //   - Each Lock, TryLock and Adopt that was running has returned ErrClosed, or is about to.
 //   - No member that the client can reach has a vote, an entry or a subscription of this client.
-//   - The Logger is not called any more.
+//   - Neither the Logger nor the Tracer is called any more.
 //
 // Leases that were handed off no longer belong to the client. Close returns within about two
 // seconds, even if members hang or a Tracer blocks. What it could not give back by then ends with
 // its TTL.
 //
-// Close may be called twice. If a Tracer or a Logger calls it, Close returns at once and completes
-// in the background.
+// Close may be called twice. A Tracer or a Logger should not wait for Close, because Close waits for
+// it, until those two seconds are over: such a callback calls Close on a goroutine of its own.
 func (c *Client) Close() error {
-	if calledBack() {
-		go c.shut() // it ends with the client
-	} else {
-		c.shut()
+	if c.closing.CompareAndSwap(false, true) {
+		c.close()
+		close(c.gone)
 	}
+	<-c.gone
 	return nil
 }
-
-// shut is Close for everybody else.
-func (c *Client) shut() { c.closing.Do(c.close) }
 
 const (
 	closeWithin = 2 * time.Second
@@ -151,7 +147,7 @@ const (
 	callsWithin = closeWithin / 2
 	// members cut their connections then, which takes no longer unless the user's code blocks the reader of one.
 	cutWithin = closeWithin / 8
-	// calls of the Logger have returned then, unless one blocks.
+	// calls of Logger and Tracer have returned then, unless one blocks.
 	hushWithin = closeWithin / 16
 )
 
@@ -160,7 +156,7 @@ const (
 func (c *Client) close() {
 	hushed, cancel := context.WithTimeout(context.Background(), closeWithin+cutWithin+hushWithin)
 	defer cancel()
-	defer c.hush(hushed)
+	defer c.cfg.callbacks.hush(hushed)
 	last, stopCut := context.WithTimeout(hushed, closeWithin+cutWithin)
 	defer stopCut()
 	ctx, end := context.WithTimeout(last, closeWithin)
@@ -200,28 +196,6 @@ func (c *Client) close() {
 		select {
 		case <-done:
 		case <-ctx.Done():
-		}
-	}
-}
-
-// calledBack reports whether its caller's caller is code of the user's that the library has called: a Tracer or the
-// handler of a Logger, on a goroutine that Close might wait for. What the likes of Do call is not.
-func calledBack() bool {
-	var pcs [64]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
-	for {
-		f, more := frames.Next()
-		name, ours := strings.CutPrefix(f.Function, "github.com/redquorum/redquorum/")
-		if pkg, method, _ := strings.Cut(name, "."); ours && !strings.HasSuffix(f.File, "_test.go") {
-			switch pkg {
-			case "redlock":
-				return !strings.HasPrefix(method, "during") && !strings.HasPrefix(method, "(*Multi).Do") && !strings.HasPrefix(method, "(*Election).Observe")
-			case "node", "cluster", "quorum":
-				return true
-			}
-		}
-		if !more {
-			return false
 		}
 	}
 }

@@ -72,6 +72,8 @@ type Config struct {
 	// Tracer receives events about acquisitions, waits, renewals and losses. nil costs nothing.
 	Tracer Tracer
 
+	callbacks *callbacks // of Logger and Tracer
+
 	// What follows is used by Open only.
 
 	// ClientName is the name that CLIENT LIST shows at the members. Default: "redquorum".

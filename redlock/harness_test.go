@@ -91,6 +91,7 @@ func NoGuard(c *Config) { c.RestartGuard = GuardOff }
 func configOf(opts []Option) Config {
 	var cfg Config
 	apply(&cfg, opts)
+	cfg.untilClosed()
 	return cfg.withDefaults()
 }
 

@@ -47,8 +47,8 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	if err := errors.Join(checkMembers(len(urls)), cfg.withDefaults().validate()); err != nil {
 		return nil, err
 	}
-	cfg.Logger = loggedUntilClosed(cfg.Logger)
-	opts = append(slices.Clip(opts), WithLogger(cfg.Logger))
+	cfg.untilClosed()
+	opts = append(slices.Clip(opts), func(c *Config) { c.Logger, c.callbacks = cfg.Logger, cfg.callbacks })
 	members := make([]member.Member, 0, len(urls))
 	closeAll := func() {
 		for _, m := range members {
@@ -116,7 +116,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	}
 	opened.Store(c)
 	if err := c.ready(ctx, patience); err != nil {
-		c.shut()
+		_ = c.Close()
 		return nil, err
 	}
 	return c, nil
@@ -251,7 +251,7 @@ func (c Config) guard(members int, quiet, waits func() bool) *node.Guard {
 	case GuardOff:
 		g.Mode = node.GuardOff
 	}
-	if t, ok := c.Tracer.(GuardTracer); ok {
+	if t := newTracers(c.Tracer, c.callbacks).guard; t != nil {
 		g.Event = func(e node.GuardEvent) { t.Guard(e.Member, e.Step, e.Until) }
 	}
 	return node.NewGuard(g)

@@ -361,7 +361,7 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 			members[i] = recorder{s, c, i}
 		}
 		stub := &Client{
-			cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil), members: members,
+			cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil, nil), members: members,
 			briefed: make([]member.Briefed, len(members)), spread: make([]member.Spread, len(members)),
 			need: member.Majority(schedMembers), uuid: clientName(c), closed: make(chan struct{}),
 		}

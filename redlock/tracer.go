@@ -332,28 +332,3 @@ func (n *renewal) heard(answered bool) {
 	}
 	n.k.c.trace.renewal.RenewalEnd(n.ctx, e)
 }
-
-type tracers struct {
-	Tracer
-	lost    LostTracer
-	release ReleaseTracer
-	renew   RenewTracer
-	renewal RenewalTracer
-	member  MemberTracer
-	request RequestTracer
-	wake    WakeTracer
-	latch   LatchTracer
-}
-
-func newTracers(t Tracer) tracers {
-	out := tracers{Tracer: t}
-	out.lost, _ = t.(LostTracer)
-	out.release, _ = t.(ReleaseTracer)
-	out.renew, _ = t.(RenewTracer)
-	out.renewal, _ = t.(RenewalTracer)
-	out.member, _ = t.(MemberTracer)
-	out.request, _ = t.(RequestTracer)
-	out.wake, _ = t.(WakeTracer)
-	out.latch, _ = t.(LatchTracer)
-	return out
-}
