@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"sync/atomic"
 )
 
 // Ask submits one command to one member, and waits for the answer or for the end of ctx, whichever
@@ -12,7 +13,8 @@ import (
 //
 // Ask copies the bytes of the command, and the Reply belongs to the caller. An error names the
 // member and wraps a *ReplyError, an error of a call without an answer, or ctx's error. If ctx
-// ended first, it is unknown whether the member executes the command.
+// ended first, it is unknown whether the member executes the command. It does not execute it after
+// a command that is submitted to it when Ask has returned.
 func Ask(ctx context.Context, m Member, cmd Command) (Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return Reply{}, fmt.Errorf("%s: %w", m.Name(), err)
@@ -20,11 +22,13 @@ func Ask(ctx context.Context, m Member, cmd Command) (Reply, error) {
 	// The record is not used again: after ctx has ended it still belongs to the member.
 	done := make(asker)
 	cmd.Cmd = bytes.Clone(cmd.Cmd)
-	c := &Call{Command: cmd, Delivery: Delivery{Always: true, Late: true}, Sink: done}
+	over := new(atomic.Bool)
+	c := &Call{Command: cmd, Delivery: Delivery{Always: true, Late: true, Ended: over}, Sink: done}
 	m.Submit(c)
 	select {
 	case <-done:
 	case <-ctx.Done():
+		over.Store(true)
 		return Reply{}, fmt.Errorf("%s: %w", m.Name(), ctx.Err())
 	}
 	switch c.Outcome {

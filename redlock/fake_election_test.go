@@ -823,14 +823,20 @@ func TestRunLeadsAtMostOnceASecond(t *testing.T) {
 // The client is closed by the function of Run, by the loop of Observe, and under both.
 func TestCloseEndsElections(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
-		err := p.Election("boss").Run(t.Context(), nil, func(context.Context, *redlock.Lease) error { return p.Close() })
+		err := p.Election("boss").Run(t.Context(), nil, func(_ context.Context, l *redlock.Lease) error {
+			defer func() {
+				require.True(t, hasEnded(l.Done()))
+				require.Zero(t, p.Links[0].Conns()+p.Links[1].Conns()+p.Links[2].Conns(), "Close waits")
+			}()
+			return p.Close()
+		})
 		require.ErrorIs(t, err, redlock.ErrClosed)
 		n := 0
 		for l := range q.Election("boss").Observe(t.Context()) {
 			require.True(t, l.None)
 			n++
 			require.NoError(t, q.Close())
-			require.Zero(t, q.Links[0].Conns()+q.Links[1].Conns()+q.Links[2].Conns(), "Close waits, as it does elsewhere")
+			require.Zero(t, q.Links[0].Conns()+q.Links[1].Conns()+q.Links[2].Conns(), "Close waits")
 		}
 		require.Equal(t, 1, n)
 		time.Sleep(6 * time.Second)

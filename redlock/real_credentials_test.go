@@ -54,6 +54,15 @@ func (r *rotation) do(i int, args ...string) any {
 	return v
 }
 
+// connections is how many a member has accepted.
+func (r *rotation) connections(i int) (n int) {
+	r.Helper()
+	_, rest, _ := strings.Cut(r.do(i, "INFO", "stats").(string), "total_connections_received:")
+	_, err := fmt.Sscan(rest, &n)
+	require.NoError(r, err)
+	return n
+}
+
 // gives has the provider give another password for a member.
 func (r *rotation) gives(i int, password string) {
 	r.mu.Lock()
@@ -113,21 +122,20 @@ func TestPasswordsThatChangeCostNoLease(t *testing.T) {
 		})
 	}
 	for i := range r.admins {
+		was, ended := r.connections(i), 0
 		r.askedAgain(i, 1, func() {
 			r.gives(i, "second")
 			r.do(i, "ACL", "SETUSER", "default", "resetpass", ">second")
-			r.do(i, "CLIENT", "KILL", "TYPE", "normal")
-			r.do(i, "CLIENT", "KILL", "TYPE", "pubsub")
+			for _, kind := range []string{"normal", "pubsub"} {
+				ended += int(r.do(i, "CLIENT", "KILL", "TYPE", kind).(int64))
+			}
 		})
+		require.Eventually(t, func() bool { return r.connections(i) >= was+ended }, time.Minute, time.Millisecond, "each is dialled again")
 	}
 
 	connections := func() (n int) {
 		for i := range r.admins {
-			_, rest, _ := strings.Cut(r.do(i, "INFO", "stats").(string), "total_connections_received:")
-			var so int
-			_, err := fmt.Sscan(rest, &so)
-			require.NoError(t, err)
-			n += so
+			n += r.connections(i)
 		}
 		return n
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,6 +128,21 @@ func TestWhoIsToldAndForgotten(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.Empty(t, who())
 	})
+}
+
+// A member that lacks the script is told twice: the second time would be behind the deletion.
+func TestWhatAClientToldIsGoneHoweverSoonItIsClosed(t *testing.T) {
+	for steps := range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			d := redlocktest.New(t, 3)
+			c := d.Open(redlock.WithLabel("billing"))
+			for range steps {
+				runtime.Gosched()
+			}
+			require.NoError(t, c.Close())
+			noKeys(t, d)
+		})
+	}
 }
 
 func TestLabelThatCannotBeShownIsRefused(t *testing.T) {
