@@ -102,6 +102,12 @@ func (s *rwSite) edit(words []string) string {
 		require.NoError(s, err)
 		view, ok := script.ReadView(replyFrom(v))
 		require.True(s, ok)
+		v, err = s.run(s.PeekHolders(nil))
+		require.NoError(s, err)
+		holders, ok := script.ReadView(replyFrom(v))
+		require.True(s, ok)
+		require.Empty(s, holders.Queue)
+		require.Equal(s, []any{len(view.Readers), view.Owner}, []any{len(holders.Readers), holders.Owner})
 		out := []string{text(view.Token)}
 		for _, r := range view.Readers {
 			require.Greater(s, r.TTL, time.Duration(0))

@@ -660,6 +660,7 @@ func (s *serverSite) edit(words []string) string {
 		for _, v := range s.list(s.Peek(nil)) {
 			out = append(out, cmp.Or(fmt.Sprint(v), "-"))
 		}
+		require.Len(s, s.list(s.PeekHolders(nil)), 6, "who waits is left out")
 		return strings.Join(out, " ")
 	case "renew":
 		ttl, err := time.ParseDuration(words[2])

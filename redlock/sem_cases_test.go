@@ -287,6 +287,10 @@ func (p *permits) event(play *scriptPlay, word string, args []string) string {
 	case "peek":
 		view, ok := script.ReadPermits(replyFrom(p.list(p.Peek(nil))))
 		require.True(p, ok)
+		holders, ok := script.ReadPermits(replyFrom(p.list(p.PeekHolders(nil))))
+		require.True(p, ok)
+		require.Empty(p, holders.Queue)
+		require.Len(p, holders.Holders, len(view.Holders))
 		var out []string
 		for _, h := range view.Holders {
 			out = append(out, fmt.Sprint(nameOf(h.Owner), " ", h.TTL.Milliseconds(), " ", listText(h.Permits)))

@@ -94,21 +94,16 @@ func (c *Client) withWho(ctx context.Context, w want, err error) error {
 	if err == nil || !w.try || c.cfg.Label == "" || !errors.Is(err, ErrHeld) {
 		return err
 	}
+	holders := c.holders(ctx, w)
+	c.identify(ctx, func(each func(client string, who *string)) {
+		for i := range holders {
+			each(holders[i].client, &holders[i].who)
+		}
+	})
 	var who []string
-	add := func(one string) {
-		if one != "" && !slices.Contains(who, one) {
-			who = append(who, one)
-		}
-	}
-	if w.terms.kind.name == KindSemaphore {
-		if seen, failed := c.InspectSemaphore(ctx, w.name); failed == nil {
-			for _, h := range seen.Holders {
-				add(h.Who)
-			}
-		}
-	} else if seen, failed := c.Inspect(ctx, w.name); failed == nil {
-		for _, h := range seen.Holders {
-			add(h.Who)
+	for _, h := range holders {
+		if h.who != "" && !slices.Contains(who, h.who) {
+			who = append(who, h.who)
 		}
 	}
 	if len(who) == 0 {
@@ -117,7 +112,47 @@ func (c *Client) withWho(ctx context.Context, w want, err error) error {
 	return &HeldError{who, err}
 }
 
-// identify asks the members who the clients are that told names. What no member knows stays "".
+// labelled is a holder as its client tells of itself.
+type labelled struct{ client, who string }
+
+// holders asks who has a lock, and returns when a majority of the members have said so. Who waits is not asked for: a line
+// may be long.
+func (c *Client) holders(ctx context.Context, w want) (out []labelled) {
+	answered := 0
+	if w.terms.kind.name == KindSemaphore {
+		lock, views := script.Semaphore(c.cfg.keyOf(w.name)), make([]PermitView, len(c.members))
+		c.askUntil(ctx, lock.PeekHolders(nil), func(i int, r member.Reply, err error) bool {
+			if err != nil {
+				return false
+			}
+			answered++
+			views[i].read(&r)
+			out = out[:0]
+			for _, h := range permitHolders(views, c.need) {
+				out = append(out, labelled{client: h.client})
+			}
+			return answered >= c.need && len(out) > 0
+		})
+		return out
+	}
+	lock, views := c.cfg.lockOf(w.name), make([]MemberView, len(c.members))
+	c.askUntil(ctx, lock.PeekHolders(nil), func(i int, r member.Reply, err error) bool {
+		if err != nil {
+			return false
+		}
+		answered++
+		views[i].read(&r)
+		out = out[:0]
+		for _, h := range holders(views, c.need) {
+			out = append(out, labelled{client: h.client})
+		}
+		return answered >= c.need && len(out) > 0
+	})
+	return out
+}
+
+// identify asks the members who the clients are that told names, until one of them knows or a majority do not. What no
+// member knows stays "".
 func (c *Client) identify(ctx context.Context, told func(each func(client string, who *string))) {
 	known := make(map[string]string)
 	var keys []string
@@ -132,13 +167,18 @@ func (c *Client) identify(ctx context.Context, told func(each func(client string
 	for _, client := range keys {
 		wg.Go(func() {
 			ask := script.AskWho(script.WhoKey(c.cfg.Prefix, client))
-			c.askAll(ctx, ask, func(_ int, r member.Reply, err error) {
-				if err != nil || r.Kind != '$' {
-					return
+			answered := 0
+			c.askUntil(ctx, ask, func(_ int, r member.Reply, err error) (enough bool) {
+				if err != nil {
+					return false
+				}
+				if answered++; r.Kind != '$' {
+					return answered >= c.need
 				}
 				mu.Lock()
 				defer mu.Unlock()
 				known[client] = printable(string(r.Str))
+				return true
 			})
 		})
 	}

@@ -68,6 +68,9 @@ func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
 		require.NoError(t, err)
 		permit, err := d.Client.Semaphore("s", 1).Acquire(t.Context())
 		require.NoError(t, err)
+		time.Sleep(time.Millisecond)
+		d.Pause(2) // a majority says who has it
+		began := time.Now()
 		for _, try := range []func(c *redlock.Client) error{
 			func(c *redlock.Client) error { _, err := c.Mutex("k").TryLock(t.Context()); return err },
 			func(c *redlock.Client) error { _, err := c.RWMutex("k").TryRLock(t.Context()); return err },
@@ -85,6 +88,8 @@ func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
 			require.ErrorIs(t, err, redlock.ErrHeld)
 			require.False(t, errors.As(err, &by), "who tells nothing is told nothing")
 		}
+		require.Zero(t, time.Since(began))
+		d.Resume(2)
 		in, err := other.InspectSemaphore(t.Context(), "s")
 		require.NoError(t, err)
 		require.Equal(t, labelled("billing"), in.Holders[0].Who)

@@ -108,6 +108,9 @@ func configFields(t *testing.T, folder string) (names []string, comments map[str
 	comments = map[string]string{}
 	for _, field := range spec.Type.(*ast.StructType).Fields.List {
 		for _, name := range field.Names {
+			if !name.IsExported() {
+				continue
+			}
 			names = append(names, name.Name)
 			comments[name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
 		}

@@ -65,7 +65,7 @@ var exclusive = dialect{
 	yield:     call{script: &Yield, shared: 2, reach: withQueue, args: 4},
 	raise:     call{script: &Raise, shared: 1, args: 2},
 	rejoin:    call{script: &Rejoin, shared: 2, reach: withQueue, args: 3},
-	peek:      call{script: &Peek, shared: 2, reach: withQueue},
+	peek:      call{script: &Peek, shared: 2, reach: withQueue, args: 1},
 	force:     call{script: &Force, shared: 2, reach: withQueue, args: 2},
 	served:    rwRelease,
 	extend:    &Extend,
@@ -263,6 +263,14 @@ func (l *Lock) Rejoin(buf *[]byte, owner string, ttl time.Duration, token int64)
 // Peek asks what the member knows of the lock. The reply is a View.
 func (l *Lock) Peek(buf *[]byte) member.Command {
 	f := l.begin(buf, &l.how.peek)
+	f.text("all")
+	return l.end(&f, &l.how.peek)
+}
+
+// PeekHolders is Peek without those who wait.
+func (l *Lock) PeekHolders(buf *[]byte) member.Command {
+	f := l.begin(buf, &l.how.peek)
+	f.text("holders")
 	return l.end(&f, &l.how.peek)
 }
 

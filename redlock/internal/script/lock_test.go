@@ -74,7 +74,7 @@ func TestCallsHaveTheWordsOfTheProtocol(t *testing.T) {
 		"yield":      {"5 " + five + "me:1 7 30001 10000", "7 " + seven + "me:1 7 30001 10000" + last, "5 " + five + "me:1 7 30001 10000 9"},
 		"raise":      {"2 k redquorum:tokens 7629 me:1 7", "7 " + seven + "me:1 7" + last, "2 k redquorum:tokens 7629 me:1 7"},
 		"rejoin":     {"5 " + five + "me:1 30001 7", "7 " + seven + "me:1 30001 7" + last, "5 " + five + "me:1 30001 7"},
-		"peek":       {"5 " + five[:len(five)-1], "5 " + five[:len(five)-1], "5 " + five[:len(five)-1]},
+		"peek":       {"5 " + five + "all", "5 " + five + "all", "5 " + five + "all"},
 		"force":      {"5 " + five + " 30001", "7 " + seven + " 30001" + last, "5 " + five + " 30001"},
 		"extend":     {"1 k me:1 30001", "1 k me:1 30001", "1 k me:1 30001"},
 	} {
@@ -104,7 +104,7 @@ func TestCallsOfReadersAndWritersHaveTheWordsOfTheProtocol(t *testing.T) {
 		"yield":     {{Yield, five + "me:1 7 30001 10000"}, {Yield, five + "me:1 7 30001 10000"}},
 		"raise":     {{Raise, "2 k redquorum:tokens 7629 me:1 7"}, {RWRaise, "2 k redquorum:tokens 7629 me:1 7"}},
 		"rejoin":    {{Rejoin, five + "me:1 30001 7"}, {RWRejoin, five + "me:1 30001 7"}},
-		"peek":      {{RWPeek, five[:len(five)-1]}, {RWPeek, five[:len(five)-1]}},
+		"peek":      {{RWPeek, five + "all"}, {RWPeek, five + "all"}},
 		"force":     {{RWForce, five + " 30001"}, {RWForce, five + " 30001"}},
 		"extend":    {{Extend, "1 k me:1 30001"}, {RWExtend, "2 k redquorum:q:{k} me:1 30001"}},
 		"downgrade": {{}, {RWDowngrade, five + "me:1 30001"}},

@@ -19,7 +19,7 @@ var writing = dialect{
 	yield:     exclusive.yield,
 	raise:     exclusive.raise,
 	rejoin:    exclusive.rejoin,
-	peek:      call{script: &RWPeek, shared: 2, reach: withQueue},
+	peek:      call{script: &RWPeek, shared: 2, reach: withQueue, args: 1},
 	force:     call{script: &RWForce, shared: 2, reach: withQueue, args: 2},
 	extend:    &Extend,
 }

@@ -17,7 +17,7 @@ var redisson = dialect{
 	yield:     call{script: &RedissonYield, shared: 2, reach: withBeside, args: 4},
 	raise:     call{script: &RedissonRaise, shared: 2, reach: withBeside, args: 2},
 	rejoin:    call{script: &RedissonRejoin, shared: 2, reach: withBeside, args: 3},
-	peek:      call{script: &Peek, shared: 2, reach: withQueue},
+	peek:      call{script: &Peek, shared: 2, reach: withQueue, args: 1},
 	force:     call{script: &RedissonForce, shared: 2, reach: withBeside, args: 2},
 	extend:    &Extend,
 }

@@ -22,7 +22,7 @@ var semaphore = dialect{
 	raise:     call{script: &SemRaise, shared: 1, args: 2},
 	rejoin:    call{script: &SemRejoin, shared: 2, reach: withQueue, args: 4},
 	limit:     call{script: &SemLimit, shared: 2, reach: withQueue, args: 1},
-	peek:      call{script: &SemPeek, shared: 2, reach: withQueue},
+	peek:      call{script: &SemPeek, shared: 2, reach: withQueue, args: 1},
 	force:     call{script: &SemForce, shared: 2, reach: withQueue, args: 2},
 	extend:    &SemExtend,
 	places:    &places{permits: "redquorum:s1", queue: "redquorum:sq", waiters: "redquorum:sw"},

@@ -1,11 +1,12 @@
 -- What one member knows of a lock. Changes nothing.
---   ARGV[1] bucket
+--   ARGV[1] bucket   ARGV[2] 'holders': who waits is left out
 -- Returns {server time in µs, PTTL of the lock, its counter or '0', state of the marker, owner or '',
 -- the owner's token, then four per waiter in order: owner, time of registration in µs, deadline in ms, TTL in ms}.
 local time = redis.call('TIME')
 local lock = redis.call('HGETALL', KEYS[1])
 local out = {time[1] * 1000000 + time[2], redis.call('PTTL', KEYS[1]), redis.call('HGET', KEYS[2], ARGV[1]) or '0',
   redis.call('HGET', KEYS[3], 'state') or '', lock[1] or '', lock[2] or '0'}
+if ARGV[2] == 'holders' then return out end
 local queue = redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES')
 for i = 1, #queue, 2 do
   local deadline, ttl = string.match(redis.call('HGET', KEYS[5], queue[i]) or '', '^(%d+) (%d+)$')

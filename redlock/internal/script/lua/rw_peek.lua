@@ -1,5 +1,5 @@
 -- What one member knows of a lock that may have readers. Changes nothing.
---   ARGV[1] bucket
+--   ARGV[1] bucket   ARGV[2] 'holders': who waits is left out
 -- Returns what peek does. In a read phase {drawn told marking} stands for the owner, and in place
 -- of its token an array of each reader and until when it has the vote (ms). A reader that waits has
 -- no place: 0 stands for its time.
@@ -25,6 +25,7 @@ local function add(waiter, at, entry)
   out[#out + 1] = deadline or '0'
   out[#out + 1] = ttl or '0'
 end
+if ARGV[2] == 'holders' then return out end
 local queue = redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES')
 for i = 1, #queue, 2 do add(queue[i], string.format('%.0f', queue[i + 1] + 0), redis.call('HGET', KEYS[5], queue[i])) end
 local entries = redis.call('HGETALL', KEYS[5])
