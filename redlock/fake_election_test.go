@@ -994,3 +994,16 @@ func TestObserverOutlivesAForeignKey(t *testing.T) {
 		<-a.done
 	}, redlock.Quiet)
 }
+
+// A name that cannot work is no election without a leader: the Logger hears why the sequence has ended.
+func TestLoggerHearsWhyNobodyIsObserved(t *testing.T) {
+	log := &transcript{}
+	withOne(t, 3, func(t *testing.T, _ *redlocktest.Deployment, p *caller) {
+		for range p.Election("redquorum:reserved").Observe(t.Context()) {
+			t.Fatal("nobody leads it")
+		}
+		require.Contains(t, log.String(), "level=ERROR")
+		require.Contains(t, log.String(), "observe")
+		require.Contains(t, log.String(), "redquorum:")
+	}, redlock.Quiet, func(c *redlock.Config) { c.Logger = log.logger() })
+}

@@ -711,6 +711,7 @@ func TestMultiSaysWhatCannotWork(t *testing.T) {
 		require.ErrorIs(t, p.Multi([]string{"a"}).Do(t.Context(), nil), redlock.ErrInput)
 		require.ErrorIs(t, p.Mutex("a").Do(t.Context(), nil), redlock.ErrInput)
 		require.ErrorIs(t, p.RWMutex("a").RDo(t.Context(), nil), redlock.ErrInput)
+		require.ErrorContains(t, p.RWMutex("a").RDo(t.Context(), nil), "read lock")
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := p.Multi([]string{"a"}).Lock(over)

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"sync"
@@ -26,14 +27,17 @@ import (
 //   - While too few members can be asked to tell, nothing is yielded.
 //
 // The sequence ends when ctx ends, or when the client is closed. It ends at once if the name or an
-// option cannot work; Leader says why. Observe runs on the goroutine of the loop, and costs each
+// option cannot work: the Logger gets the error, and Leader returns it. Observe runs on the goroutine of the loop, and costs each
 // member one message every third of Config.Entry.
 func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
 	return func(yield func(Leader) bool) {
-		if e.check(ctx, opObserve, nil) != nil {
+		c := e.lock.c
+		if err := e.check(ctx, opObserve, nil); err != nil {
+			if errors.Is(err, ErrInput) {
+				c.log.Error("redlock: nobody is observed", "error", err)
+			}
 			return
 		}
-		c := e.lock.c
 		o := newObserver(e)
 		w, err := c.newWatch(opObserve, LockName{Kind: e.lock.terms.kind.name, Key: e.lock.name}, o.wire.Slot(), ctx, o)
 		if err != nil {

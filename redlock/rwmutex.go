@@ -66,7 +66,7 @@ func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 
 // RDo runs fn while a reader holds the lock, as Do does for a writer.
 func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
-	return m.read.Do(ctx, fn)
+	return m.read.during(ctx, want{op: opReadLock, name: m.read.name, terms: &m.read.terms}, fn)
 }
 
 // What readers ask for.

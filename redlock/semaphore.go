@@ -108,13 +108,13 @@ type Slot struct {
 	Token  uint64 // greater than that of every earlier lease that had this slot
 }
 
-// Slot returns the number of the lease's slot, of several the lowest. It is 0 for a lease of a lock
+// Slot returns the number of the lease's slot, of several the lowest. It is -1 for a lease of a lock
 // that has no slots.
 func (l *Lease) Slot() int {
 	if p := l.hold.b.Permits(); len(p) > 0 {
 		return p[0].Slot
 	}
-	return 0
+	return -1
 }
 
 // Slots returns all slots of the lease, in order of their numbers: none for a lock that has no
