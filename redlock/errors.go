@@ -61,8 +61,9 @@ var (
 	// asked for had opened.
 	ErrPassed = errors.New("round of the latch has passed")
 	// ErrConflict: so many members were told another count for this round of the latch that no
-	// majority has this one. Every user of a latch must give the same count, or none (0).
-	ErrConflict = errors.New("latch has another count")
+	// majority has this one. Every user of a latch must give the same count, or none (0). Of a barrier:
+	// others have told another number of parties, or as many others are its parties.
+	ErrConflict = errors.New("latch or barrier has another count")
 	// ErrLimit: a stored limit of the semaphore is below the permits that were asked for at once.
 	// They cannot be had before somebody raises it: see Semaphore.SetLimit.
 	ErrLimit = errors.New("more permits than the stored limit allows")

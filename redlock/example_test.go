@@ -325,14 +325,16 @@ func ExampleClient_Barrier() {
 		other <- nil
 	}()
 	barrier := client.Barrier("phase", 2, "worker-1")
+	before := uint64(0)
 	for range 2 {
 		round, err := barrier.Wait(ctx)
-		fmt.Println("together behind round", round, err)
+		fmt.Println("together behind a later round:", round > before, err)
+		before = round
 	}
 	fmt.Println(<-other)
 	// Output:
-	// together behind round 1 <nil>
-	// together behind round 2 <nil>
+	// together behind a later round: true <nil>
+	// together behind a later round: true <nil>
 	// <nil>
 }
 

@@ -635,6 +635,7 @@ func TestManyArrivalsTakeFewCommandsAndTheLastOneTellsAll(t *testing.T) {
 func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
 	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 		var in [50]atomic.Int32
+		var first atomic.Uint64
 		var wg sync.WaitGroup
 		for i, p := range all {
 			wg.Go(func() {
@@ -643,7 +644,8 @@ func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
 					time.Sleep(time.Duration(i+1) * 40 * time.Millisecond)
 					in[round].Add(1)
 					at, err := b.Wait(t.Context())
-					if err != nil || at != round || in[round].Load() != 3 {
+					first.CompareAndSwap(0, at)
+					if err != nil || at != first.Load()+round-1 || in[round].Load() != 3 {
 						t.Errorf("round %d: %d of 3 came, round %d, %v", round, in[round].Load(), at, err)
 						return
 					}
@@ -665,6 +667,7 @@ func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
 	redlock.Among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		var wg sync.WaitGroup
 		var in [6]atomic.Int32
+		var first atomic.Uint64
 		for i, p := range all {
 			wg.Go(func() {
 				b := p.Barrier("phase", 3, fmt.Sprint("party-", i))
@@ -672,7 +675,8 @@ func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
 					time.Sleep(time.Duration(i+1) * 7 * time.Millisecond)
 					in[round].Add(1)
 					at, err := b.Wait(t.Context())
-					if err != nil || at != round || in[round].Load() != 3 {
+					first.CompareAndSwap(0, at)
+					if err != nil || at != first.Load()+round-1 || in[round].Load() != 3 {
 						t.Errorf("round %d: %d of 3 came, round %d, %v", round, in[round].Load(), at, err)
 					}
 				}
@@ -680,24 +684,31 @@ func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
 		}
 		wg.Wait()
 		synctest.Wait()
-		left, err := cluster.Leftovers(t.Context(), latchLeft("phase")...)
+		left, err := cluster.Leftovers(t.Context(), append([]string{slot.Sibling("redquorum:b1", "phase")}, redlock.Lasting...)...)
 		require.NoError(t, err)
 		require.Empty(t, left)
-		require.Equal(t, int64(8), redlock.Admin(t, cluster.Servers[0], "HLEN", slot.Sibling("redquorum:l1", "phase")), "one round's")
+		require.Equal(t, int64(11), redlock.Admin(t, cluster.Servers[0], "HLEN", slot.Sibling("redquorum:b1", "phase")), "one round's")
 	}, redlock.Quiet)
 }
 
 func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
+		first := uint64(0)
 		both := func(x, y *redlock.Barrier, want uint64) {
 			t.Helper()
+			var once sync.Mutex
 			var wg sync.WaitGroup
 			for _, one := range []*redlock.Barrier{x, y} {
 				wg.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
 					round, err := one.Wait(ctx)
-					if err != nil || round != want {
+					once.Lock()
+					defer once.Unlock()
+					if first == 0 {
+						first = round
+					}
+					if err != nil || round != first+want-1 {
 						t.Errorf("round %d, %v", round, err)
 					}
 				})
@@ -779,5 +790,173 @@ func TestSecondCallOfABarrierEndsWithItsContext(t *testing.T) {
 		_, err = b.Wait(t.Context())
 		require.ErrorIs(t, err, redlock.ErrClosed)
 		require.ErrorIs(t, <-first, redlock.ErrClosed)
+	}, redlock.Quiet)
+}
+
+// goesOn is a Wait that runs.
+func goesOn(ctx context.Context, b *redlock.Barrier) chan waited {
+	done := make(chan waited, 1)
+	go func() {
+		round, err := b.Wait(ctx)
+		done <- waited{round, err}
+	}()
+	return done
+}
+
+type waited struct {
+	round uint64
+	err   error
+}
+
+// stillWaits checks that a Wait has not returned, when all that is under way has arrived.
+func stillWaits(t *testing.T, w chan waited) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case got := <-w:
+		t.Fatalf("it has returned: %+v", got)
+	default:
+	}
+}
+
+// A barrier that nobody has touched for its Life ends at the members. A party that begins anew counts on from the
+// members' time, and lets nobody through who remembers the number that it had.
+func TestRoundOfABarrierThatEndedOpensNothing(t *testing.T) {
+	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
+		x, y, z := all[0].Barrier("phase", 3, "x"), all[1].Barrier("phase", 3, "y"), all[2].Barrier("phase", 3, "z")
+		last := uint64(0)
+		for range 5 {
+			others := []chan waited{goesOn(t.Context(), x), goesOn(t.Context(), y)}
+			round, err := z.Wait(t.Context())
+			require.NoError(t, err)
+			require.Greater(t, round, last)
+			for _, one := range others {
+				require.Equal(t, waited{round, nil}, <-one)
+			}
+			last = round
+		}
+		time.Sleep(24*time.Hour + time.Minute)
+		late := goesOn(t.Context(), all[2].Barrier("phase", 3, "z"))
+		time.Sleep(time.Minute)
+		stillWaits(t, late)
+		other := goesOn(t.Context(), x)
+		time.Sleep(time.Minute)
+		stillWaits(t, late)
+		stillWaits(t, other)
+		round, err := y.Wait(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, round, last)
+		require.Equal(t, waited{round, nil}, <-late)
+		require.Equal(t, waited{round, nil}, <-other)
+	}, redlock.Quiet)
+}
+
+// Of a run that was given up, nothing is left that counts in the next one: whether its processes ended their calls, or
+// died.
+func TestArrivalOfABarrierEndsWithItsWait(t *testing.T) {
+	redlock.Among(t, 3, 4, func(t *testing.T, _ *redistest.Cluster, all []*redlock.Peer) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ended, dies := goesOn(ctx, all[0].Barrier("phase", 3, "x")), goesOn(t.Context(), all[1].Barrier("phase", 3, "y"))
+		synctest.Wait()
+		err := (<-ended).err
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, redlock.ErrNoQuorum, "nothing is wrong but that parties are missing")
+		all[1].Die()
+		require.NoError(t, all[1].Close())
+		require.ErrorIs(t, (<-dies).err, redlock.ErrClosed)
+		time.Sleep(3 * time.Second) // Config.Entry
+
+		z := goesOn(t.Context(), all[2].Barrier("phase", 3, "z"))
+		time.Sleep(time.Minute)
+		stillWaits(t, z)
+		x := goesOn(t.Context(), all[3].Barrier("phase", 3, "x"))
+		time.Sleep(time.Minute)
+		stillWaits(t, z)
+		stillWaits(t, x)
+		round, err := all[0].Barrier("phase", 3, "y").Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, waited{round, nil}, <-x)
+		require.Equal(t, waited{round, nil}, <-z)
+	}, redlock.Quiet)
+}
+
+// An arrival that a round has counted is not taken back, whatever became of its Wait: the next one returns that round.
+func TestRoundThatCountedAWaitWhichFailedIsReturnedByTheNext(t *testing.T) {
+	redlock.Pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *redlock.Peer) {
+		x, y := a.Barrier("phase", 2, "x"), b.Barrier("phase", 2, "y")
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := goesOn(ctx, x)
+		synctest.Wait()
+		a.EveryLink(func(l *redistest.Link) { l.Pause() }) // neither news nor the withdrawal gets through
+		round, err := y.Wait(t.Context())
+		require.NoError(t, err)
+		cancel()
+		require.ErrorIs(t, (<-failed).err, context.Canceled)
+		next := goesOn(t.Context(), y)
+		time.Sleep(50 * time.Millisecond)
+		a.EveryLink(func(l *redistest.Link) { l.Resume() })
+		again, err := x.Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, round, again)
+		stillWaits(t, next)
+		again, err = x.Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, waited{again, nil}, <-next)
+		require.Greater(t, again, round)
+	}, redlock.Quiet)
+}
+
+// Whoever is one too many is told so, and the others go on.
+func TestPartyTooManyOfABarrierIsTold(t *testing.T) {
+	withMany(t, 3, 4, func(t *testing.T, _ *redlocktest.Deployment, all []*caller) {
+		var parties []*redlock.Barrier
+		for i, p := range all {
+			parties = append(parties, p.Barrier("phase", 3, fmt.Sprint("w", i+1)))
+		}
+		for range 3 {
+			others := []chan waited{goesOn(t.Context(), parties[0]), goesOn(t.Context(), parties[1])}
+			round, err := parties[2].Wait(t.Context())
+			require.NoError(t, err)
+			for _, one := range others {
+				require.Equal(t, waited{round, nil}, <-one)
+			}
+			_, err = parties[3].Wait(t.Context())
+			require.ErrorIs(t, err, redlock.ErrConflict)
+			require.ErrorContains(t, err, "others are its 3 parties")
+			require.ErrorContains(t, err, `wait at barrier "phase"`)
+		}
+	}, redlock.Quiet)
+}
+
+func TestBarrierRefusesARound(t *testing.T) {
+	withOne(t, 3, func(t *testing.T, _ *redlocktest.Deployment, p *caller) {
+		_, err := p.Barrier("phase", 1, "x", redlock.Round(7)).Wait(t.Context())
+		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorContains(t, err, "counts its rounds itself")
+	}, redlock.Quiet)
+}
+
+// A barrier is shown where no latch has its name.
+func TestInspectLatchShowsABarrier(t *testing.T) {
+	withTwo(t, 3, func(t *testing.T, _ *redlocktest.Deployment, a, b *caller) {
+		x := goesOn(t.Context(), a.Barrier("phase", 2, "x"))
+		synctest.Wait()
+		in, err := b.InspectLatch(t.Context(), "phase")
+		require.NoError(t, err)
+		require.True(t, in.Known)
+		require.Equal(t, []any{2, 1, false}, []any{in.Count, in.Remaining, in.Open})
+		require.Equal(t, []any{1, 1}, []any{in.Members[0].Arrived, in.Members[0].Waiting})
+		round, err := b.Barrier("phase", 2, "y").Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, waited{round, nil}, <-x)
+		synctest.Wait()
+		in, err = b.InspectLatch(t.Context(), "phase")
+		require.NoError(t, err)
+		require.Equal(t, []any{round, 2, 0, true}, []any{in.Round, in.Count, in.Remaining, in.Open})
+		require.NoError(t, b.Latch("phase", 3).CountDown(t.Context()))
+		in, err = b.InspectLatch(t.Context(), "phase")
+		require.NoError(t, err)
+		require.Equal(t, []any{uint64(0), 3, 2}, []any{in.Round, in.Count, in.Remaining})
 	}, redlock.Quiet)
 }

@@ -344,17 +344,24 @@ func (r *latchRound) gaveUp(ctx context.Context) error {
 	if w == nil {
 		return r.failure(opAwait, nil, ctx.Err())
 	}
-	err := w.failure(ctx.Err())
+	return shutOf(w.failure(ctx.Err()), opAwait, r.name(), errShut, ctx)
+}
+
+// shutOf is the error of a watch whose caller's context has ended: shut where a majority answers.
+func shutOf(err error, op, name string, shut error, ctx context.Context) error {
 	var q *QuorumError
 	if errors.As(err, &q) {
 		if yes, _, _ := q.Counts(); yes >= q.Need {
-			return &keyError{op: opAwait, key: r.name(), err: errShut, cause: ctx.Err()}
+			return &keyError{op: op, key: name, err: shut, cause: ctx.Err()}
 		}
 	}
 	return err
 }
 
-var errShut = errors.New("the latch is not open")
+var (
+	errShut    = errors.New("the latch is not open")
+	errMissing = errors.New("not all parties have come")
+)
 
 // lead keeps the watch up until over says so.
 func (r *latchRound) lead(ctx, in context.Context, over func(states []member.State) (bool, error)) error {
@@ -442,7 +449,7 @@ func (r *latchRound) read(ctx context.Context, to quorum.Set) []latchPages {
 			all[i].err = errNotAsked
 			return
 		}
-		all[i] = r.readOne(ctx, i)
+		all[i] = r.readOne(ctx, i, r.wire.Read)
 	})
 	return all
 }
@@ -452,10 +459,11 @@ var errNotAsked = errors.New("not asked")
 // pageSize is about how many arrivals travel in one reply.
 const pageSize = 1000
 
-func (r *latchRound) readOne(ctx context.Context, i int) (all latchPages) {
+// readOne reads what one member has, by a call for each page.
+func (r *latchRound) readOne(ctx context.Context, i int, page func(buf *[]byte, cursor string, about int) member.Command) (all latchPages) {
 	all.arrivals = map[string]int64{}
 	for cursor := "0"; ; {
-		reply, err := r.ask(ctx, i, r.wire.Read(nil, cursor, pageSize))
+		reply, err := r.ask(ctx, i, page(nil, cursor, pageSize))
 		if err != nil {
 			return latchPages{err: err}
 		}
@@ -499,6 +507,16 @@ func (r *latchRound) remaining(ctx context.Context) (int, error) {
 		return 0, refusal(err, true, func(i int) bool { return pages[i].err == nil && pages[i].state.Round > round })
 	}
 	return int(min(seen.Remaining(), mostCount)), nil
+}
+
+// voters are the members that vote.
+func voters(states []member.State) (to quorum.Set) {
+	for i, st := range states {
+		if st.Votes {
+			to = to.With(i)
+		}
+	}
+	return to
 }
 
 // delete asks all members, and forgets what this client would tell them again.

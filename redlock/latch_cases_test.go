@@ -5,6 +5,7 @@ package redlock
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +88,7 @@ func arrivalsOf(words []string) (out []script.Arrival) {
 func (p *latchPlay) event(word string, args []string) string {
 	p.Helper()
 	key, watches := latchKeys(p.latch.Name)
+	barrier := slot.Sibling("redquorum:b1", p.latch.Name)
 	switch word {
 	case "at":
 	case "arrive":
@@ -109,6 +111,20 @@ func (p *latchPlay) event(word string, args []string) string {
 		return p.stored(key)
 	case "read":
 		return p.read()
+	case "come", "go", "look":
+		return p.barrier(word, args)
+	case "parties":
+		var names []string
+		for field := range p.hash(barrier) {
+			if name, ok := strings.CutPrefix(field, "="); ok {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	case "ends":
+		was := strings.Fields(p.hash(barrier)["="+args[0]])
+		p.ask("HSET", barrier, "="+args[0], was[0]+" 1 "+was[2])
 	case "fields":
 		return fmt.Sprint(len(p.hash(key)))
 	case "watches":
@@ -129,7 +145,7 @@ func (p *latchPlay) event(word string, args []string) string {
 	case "keys":
 		var names []string
 		for k := range p.state() {
-			names = append(names, map[string]string{key: "latch", watches: "watches"}[k])
+			names = append(names, map[string]string{key: "latch", watches: "watches", barrier: "barrier"}[k])
 		}
 		slices.Sort(names)
 		if len(names) == 0 {
@@ -152,7 +168,7 @@ func (p *latchPlay) event(word string, args []string) string {
 		require.Equal(p, p.before, p.state(), "%v", p.line)
 	case "redis":
 		for i, w := range args {
-			args[i] = strings.ReplaceAll(w, "$latch", key)
+			args[i] = strings.NewReplacer("$latch", key, "$barrier", barrier).Replace(w)
 		}
 		p.ask(args...)
 	default:
@@ -206,7 +222,11 @@ func (p *latchPlay) read() string {
 	p.Helper()
 	var ids []string
 	for cursor, n := "0", 0; ; n++ {
-		v, err := p.run(p.latch.Read(nil, cursor, 1))
+		read := p.latch.Read(nil, cursor, 1)
+		if b := script.BarrierOf(p.latch.Name); p.ask("EXISTS", slot.Sibling("redquorum:b1", b.Name)).(int64) == 1 {
+			read = b.Read(nil, cursor, 1)
+		}
+		v, err := p.run(read)
 		require.NoError(p, err)
 		page, ok := script.ReadLatchPage(replyFrom(v))
 		require.True(p, ok, "%v: %v", p.line, v)
@@ -219,4 +239,43 @@ func (p *latchPlay) read() string {
 		}
 		require.Less(p, n, 100)
 	}
+}
+
+// barrier is a call about the barrier of that name: come ROUND PARTIES WHO, go ROUND WHO, or look WHO; and then, in
+// this order, as WATCH, and after ROUND WHO ..., who are the parties of the round before.
+func (p *latchPlay) barrier(word string, args []string) string {
+	p.Helper()
+	t := script.BarrierTerms{Life: p.life}
+	entry := time.Duration(0)
+	if word != "look" {
+		t.Round, args = toInt(args[0]), args[1:]
+	}
+	if word == "come" {
+		t.Parties, args, entry = toInt(args[0]), args[1:], time.Minute
+	}
+	t.Party, args = args[0], args[1:]
+	t.Watch = ownerOf(t.Party)
+	if len(args) > 0 && args[0] == "as" {
+		t.Watch, args = ownerOf(args[1]), args[2:]
+	}
+	if len(args) > 0 {
+		t.Before = toInt(args[1])
+		for _, party := range args[2:] {
+			weight, err := strconv.ParseInt(script.Hash([]byte("=" + party))[:12], 16, 64)
+			require.NoError(p, err)
+			t.Digest = (t.Digest + weight) % (1 << 48)
+		}
+	}
+	began := p.now()
+	v, err := p.run(script.BarrierOf(p.latch.Name).Wait(nil, &t, entry))
+	if err != nil {
+		p.failed = true
+		return replyOf(nil, err).err
+	}
+	reply := replyFrom(v)
+	s, ok := script.ReadBarrier(reply)
+	require.True(p, ok, "%v: %v", p.line, v)
+	require.True(p, began <= s.Server && s.Server <= p.now(), "%v: the time is not its own", p.line)
+	l, _ := script.ReadLatch(reply)
+	return fmt.Sprint(s.Round, " ", l.Sum, " ", s.Parties, " ", map[bool]string{true: "open", false: "shut"}[s.Open], " ", s.Before, " ", [...]string{"stranger", "unknown", "counted", "other"}[s.Mine])
 }

@@ -3,7 +3,9 @@
 package redlock
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // A script of a latch that ends in the middle, and is asked for again, leaves what it leaves if it
@@ -120,5 +123,90 @@ func (p *latchStopPlay) ends(what string) {
 		if p.ask("EXISTS", key).(int64) == 1 {
 			require.Positive(p, p.ask("PTTL", key), "%s: %s stays for ever", what, key)
 		}
+	}
+}
+
+// The script of a barrier that ends in the middle, and is asked for again, leaves what it leaves if it does not end.
+func TestBarrierScriptThatEndsInTheMiddleAndIsRepeatedCountsOnce(t *testing.T) {
+	server := rt.Embedded(t, 1).Servers[0]
+	b := script.BarrierOf("part:42")
+	come := func(round, parties int64, who string, before int64, digest int64) member.Command {
+		terms := script.BarrierTerms{Round: round, Parties: parties, Before: before, Digest: digest, Life: time.Hour, Party: who, Watch: ownerOf(who)}
+		return b.Wait(nil, &terms, time.Minute)
+	}
+	gone := func(round int64, who string) member.Command {
+		return b.Wait(nil, &script.BarrierTerms{Round: round, Party: who, Watch: ownerOf(who), Life: time.Hour}, 0)
+	}
+	var both int64
+	for name, c := range map[string]struct {
+		before []member.Command
+		ask    member.Command
+		ends   []string // parties whose arrival has ended
+	}{
+		"the first arrival":               {nil, come(7, 2, "alice", 0, 0), nil},
+		"the last arrival":                {[]member.Command{come(7, 2, "alice", 0, 0)}, come(7, 2, "bob", 0, 0), nil},
+		"one that is the last no more":    {[]member.Command{come(7, 2, "alice", 0, 0)}, come(7, 2, "bob", 0, 0), []string{"alice"}},
+		"a heartbeat":                     {[]member.Command{come(7, 2, "alice", 0, 0)}, come(7, 2, "alice", 0, 0), nil},
+		"a withdrawal":                    {[]member.Command{come(7, 2, "alice", 0, 0)}, gone(7, "alice"), nil},
+		"the next round":                  {[]member.Command{come(7, 2, "alice", 0, 0), come(7, 2, "bob", 0, 0)}, come(8, 2, "alice", 7, -1), nil},
+		"a round that others are left in": {[]member.Command{come(7, 2, "alice", 0, 0)}, come(80, 2, "bob", 0, 0), nil},
+		"one of other parties":            {[]member.Command{come(7, 2, "alice", 0, 0), come(7, 2, "bob", 0, 0)}, come(8, 2, "carol", 7, 1), nil},
+		"one party of one behind others":  {[]member.Command{come(7, 2, "alice", 0, 0), come(7, 2, "bob", 0, 0)}, come(8, 1, "bob", 0, 0), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &latchStopPlay{stopPlay: &stopPlay{scripted: newScripted(t, server)}}
+			key := slot.Sibling("redquorum:b1", b.Name)
+			begin := func() {
+				require.NoError(t, server.Flush())
+				for _, one := range c.before {
+					reply, err := p.raw(one, -1, false)
+					require.NoError(t, err)
+					s, ok := script.ReadBarrier(replyFrom(reply))
+					require.True(t, ok)
+					both = s.Digest
+				}
+				for _, who := range c.ends {
+					p.ask("HSET", key, "="+who, "7:1 1 "+ownerOf(who))
+				}
+			}
+			counted := func() string {
+				read, err := p.run(b.Read(nil, "0", 1000))
+				require.NoError(t, err)
+				page, ok := script.ReadLatchPage(replyFrom(read))
+				require.True(t, ok)
+				slices.SortFunc(page.Arrivals, func(x, y script.Arrival) int { return cmp.Compare(x.ID, y.ID) })
+				return fmt.Sprint(page.Round, page.Sum, page.Count, page.Open, page.Digest, page.Arrivals, p.ask("HGET", key, "p"), p.ask("HGET", key, "f"))
+			}
+			begin()
+			if name == "the next round" {
+				c.ask = come(8, 2, "alice", 7, both)
+			}
+			said, err := p.raw(c.ask, -1, false)
+			require.NoError(t, err)
+			want := counted()
+			state, _ := script.ReadBarrier(replyFrom(said))
+			state.Server = 0
+			commands := 0
+			for _, once := range []bool{false, true} {
+				for after := 0; ; after++ {
+					begin()
+					_, err := p.raw(c.ask, after, once)
+					if p.ask("EXISTS", "stopped").(int64) == 0 {
+						require.NoError(t, err)
+						break
+					}
+					commands++
+					what := fmt.Sprintf("stopped after %d commands, once %v", after, once)
+					again, err := p.raw(c.ask, -1, false)
+					require.NoError(t, err, what)
+					require.Equal(t, want, counted(), what)
+					got, _ := script.ReadBarrier(replyFrom(again))
+					got.Server = 0
+					require.Equal(t, state, got, what)
+					require.Positive(t, p.ask("PTTL", key), "%s: it stays for ever", what)
+				}
+			}
+			require.Positive(t, commands)
+		})
 	}
 }

@@ -2,9 +2,11 @@ package redlock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redquorum/redquorum/redlock/internal/latch"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // LatchInspection is what the members say of one latch. Each member is asked at a moment of its own,
@@ -33,9 +35,11 @@ type LatchView struct {
 	Life    time.Duration // until the latch ends, if nobody touches it
 }
 
-// InspectLatch asks every member what it knows of a latch, and changes nothing. If a member fails,
-// its LatchView says why. It waits at most Config.MemberTimeout for each answer, and for a page of
-// arrivals. Errors: ErrClosed, ErrInput.
+// InspectLatch asks every member what it knows of a latch, and changes nothing. If no member has one, it
+// asks for the barrier of the name: Count is the number of its parties, and Arrived says how many have
+// come; of a process that died, an arrival may be counted here until the next party comes. If a member
+// fails, its LatchView says why. It waits at most Config.MemberTimeout for each answer, and for a page
+// of arrivals. Errors: ErrClosed, ErrInput.
 func (c *Client) InspectLatch(ctx context.Context, name string) (*LatchInspection, error) {
 	l := c.Latch(name, 0)
 	if err := l.check(ctx, opInspectLatch); err != nil {
@@ -46,8 +50,20 @@ func (c *Client) InspectLatch(ctx context.Context, name string) (*LatchInspectio
 	out := &LatchInspection{Key: name, Members: make([]LatchView, len(c.members))}
 	infos := c.Members()
 	pages := make([]latchPages, len(c.members))
-	each(len(pages), func(i int) { pages[i] = r.readOne(ctx, i) })
+	each(len(pages), func(i int) { pages[i] = r.readOne(ctx, i, r.wire.Read) })
 	last := int64(-1)
+	if !slices.ContainsFunc(pages, func(p latchPages) bool { return p.err == nil && p.state.Round >= 0 }) {
+		barrier := script.BarrierOf(r.wire.Name)
+		each(len(pages), func(i int) {
+			if p := &pages[i]; p.err == nil {
+				*p = r.readOne(ctx, i, barrier.Read)
+				p.state.Sum, p.watches = int64(len(p.arrivals)), len(p.arrivals)
+				if p.state.Open {
+					p.watches = 0
+				}
+			}
+		})
+	}
 	for i, p := range pages {
 		v := LatchView{Member: infos[i].Name, State: standingOf(c.stateOf(i, r.wire.Slot())), Err: p.err}
 		if v.Known = p.err == nil && p.state.Round >= 0; v.Known {

@@ -175,6 +175,24 @@ func (w *watch) hear(i int, n script.News, st member.State, at time.Time) {
 	signal(w.ear)
 }
 
+// askAll has every member asked again: the question is another one.
+func (w *watch) askAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.sent {
+		w.core.Pushed(i)
+	}
+}
+
+// settle leaves what members have of the watch to end by itself.
+func (w *watch) settle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.sent {
+		w.core.Dropped(i)
+	}
+}
+
 // poke has next return: what its caller waits for has changed by other means.
 func (w *watch) poke() {
 	w.mu.Lock()
@@ -206,11 +224,15 @@ func (w *watch) end() {
 
 // failure explains why waiting ended: from what is known of each member, and by ctx's error if that
 // ended it.
-func (w *watch) failure(cause error) error {
+func (w *watch) failure(cause error) error { return w.failing(nil, cause) }
+
+// failing is failure of a kind. kind nil: by what the members are good for.
+func (w *watch) failing(kind, cause error) *QuorumError {
 	votes := w.standing()
-	kind := reasonOf(votes, w.c.need)
-	if kind == ErrHeld {
-		kind = ErrNoQuorum
+	if kind == nil {
+		if kind = reasonOf(votes, w.c.need); kind == ErrHeld {
+			kind = ErrNoQuorum
+		}
 	}
 	return &QuorumError{
 		Failure: quorum.Failure{Op: w.op, Key: w.lock.Key, Need: w.c.need, Votes: votes}, kind: kind, cause: cause,

@@ -716,10 +716,11 @@ func scan(ctx context.Context, m *node.Node, prefix string) ([]vote, error) {
 	}
 }
 
-// Prefixes of the keys of semaphores and latches.
+// Prefixes of the keys of semaphores, latches and barriers.
 const (
 	semaphoreKeys = "redquorum:s1"
 	latchKeys     = "redquorum:l1"
+	barrierKeys   = "redquorum:b1"
 )
 
 // others finds the names of semaphores and latches that begin with a prefix, by the prefix of their keys. It leaves the
@@ -734,7 +735,7 @@ func others(ctx context.Context, members []*rawMember, environment, prefix strin
 			var keys []string
 			err := m.ready(ctx, patience)
 			if err == nil {
-				keys, err = m.keys(ctx, "redquorum:[sl]1:*")
+				keys, err = m.keys(ctx, "redquorum:[slb]1:*")
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -744,6 +745,9 @@ func others(ctx context.Context, members []*rawMember, environment, prefix strin
 				name, ok := nameOf(of, key)
 				if !ok || !strings.HasPrefix(name, prefix) {
 					continue
+				}
+				if of == barrierKeys { // it is looked at as a latch is
+					of = latchKeys
 				}
 				if found[of] == nil {
 					found[of] = make(map[string]bool)

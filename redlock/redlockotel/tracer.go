@@ -36,7 +36,7 @@
 //
 //	db.system.name            redis
 //	db.operation.name         EVALSHA
-//	db.stored_procedure.name  acquire, wait, yield, claim, raise, release, extend, rejoin, arrive or await
+//	db.stored_procedure.name  acquire, wait, yield, claim, raise, release, extend, rejoin, arrive, await or wait at barrier
 //	server.address, .port     the member
 //	error.type                on a failure; with db.response.status_code if the member said so: OOM, NOPERM, ...
 //

@@ -520,7 +520,7 @@ func (d *Deployment) Flush(members ...int) {
 	}
 }
 
-// Evict deletes what members have of one lock, semaphore, or latch of that name, and nothing else, as
+// Evict deletes what members have of one lock, semaphore, latch, or barrier of that name, and nothing else, as
 // a server does that is short of memory and evicts keys, or a person who deletes one. No restart guard
 // sees that: the members go on voting. Who holds the lock gives it back to a minority with its next
 // renewal. If a majority has lost it, somebody else can get the lock before the holder learns of that.
@@ -531,7 +531,7 @@ func (d *Deployment) Evict(name string, members ...int) {
 	defer cancel()
 	key, gone := d.terms.Prefix+name, int64(0)
 	for _, i := range members {
-		n, err := d.members.Servers[i].Do(ctx, "DEL", key, slot.Sibling("redquorum:s1", key), slot.Sibling("redquorum:l1", key), slot.Sibling("redquorum:e1", key))
+		n, err := d.members.Servers[i].Do(ctx, "DEL", key, slot.Sibling("redquorum:s1", key), slot.Sibling("redquorum:l1", key), slot.Sibling("redquorum:b1", key), slot.Sibling("redquorum:e1", key))
 		if err != nil {
 			d.failed("evict", name, fmt.Errorf("member %d: %w", i, err))
 		}

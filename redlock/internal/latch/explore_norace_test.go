@@ -45,3 +45,39 @@ func TestLongLatchCounterExamples(t *testing.T) {
 		t.Run(what, c.run)
 	}
 }
+
+// TestBarrierExplored, where a process ends or a Wait fails.
+func TestBarrierExploredWithFailures(t *testing.T) {
+	for _, b := range []barrierBounds{
+		{parties: 2, names: 2, rounds: 1, deaths: 1, oneMind: true},
+		{parties: 2, names: 2, rounds: 1, aborts: 1, oneMind: true},
+	} {
+		b.run(t)
+	}
+}
+
+func TestLongBarrierExplored(t *testing.T) {
+	long(t)
+	for _, b := range []barrierBounds{
+		{parties: 2, names: 3, rounds: 1, oneMind: true},
+		{parties: 2, names: 2, rounds: 2, deaths: 1, oneMind: true},
+		{parties: 2, names: 2, rounds: 2, forgets: 1, oneMind: true},
+		{parties: 2, names: 3, rounds: 2, oneMind: true, limit: 700_000},
+		{parties: 2, names: 2, rounds: 2, aborts: 1, oneMind: true, limit: 700_000},
+		{parties: 2, names: 2, rounds: 1, aborts: 2, oneMind: true, limit: 700_000},
+		{parties: 2, names: 2, rounds: 1, aborts: 1, deaths: 1, oneMind: true, limit: 700_000},
+		{parties: 3, names: 3, rounds: 1, oneMind: true, limit: 700_000},
+	} {
+		b.run(t)
+	}
+}
+
+func TestLongBarrierCounterExamples(t *testing.T) {
+	long(t)
+	for what, c := range map[string]hallCounter{
+		"members keep no parties":         {barrierBounds{parties: 2, names: 3, rounds: 1, oneMind: true}, func(r *barrierRules) { r.strangers = true }, explore.Stuck},
+		"a Wait that failed is forgotten": {barrierBounds{parties: 2, names: 2, rounds: 1, aborts: 1, oneMind: true}, func(r *barrierRules) { r.forgetFail = true }, explore.Stuck},
+	} {
+		t.Run(what, c.run)
+	}
+}

@@ -139,7 +139,7 @@ func Own() []Script {
 		RWRead, RWAwait, RWWait, RWRelease, RWDowngrade, RWRaise, RWExtend, RWRejoin, RWForce, RWPeek,
 		FairAcquire, FairWait, FairRelease, FairYield,
 		Proclaim, Observe,
-		LatchArrive, LatchAwait, LatchRead, LatchDelete,
+		LatchArrive, LatchAwait, LatchRead, LatchDelete, BarrierWait,
 		SemAcquire, SemWait, SemRelease, SemClaim, SemRaise, SemExtend, SemRejoin, SemLimit, SemPeek, SemForce,
 		Tell,
 	)

@@ -8,6 +8,7 @@ import (
 // News is a push to one that watches, in one of these forms:
 //
 //	o watch round     a latch of that round is open, or of a later round
+//	b watch round d   a barrier of that round is open at the member, for the parties of digest d; or a later one has begun
 //	e watch token s   the value of a leader: the term and the number within it
 type News struct {
 	Word   byte
@@ -17,7 +18,7 @@ type News struct {
 }
 
 // newsValues is how many numbers follow each word.
-var newsValues = map[string]int{"o": 1, "e": 2}
+var newsValues = map[string]int{"o": 1, "b": 2, "e": 2}
 
 // ParseNews reads a message. ok is false if it has none of these forms.
 func ParseNews(msg string) (n News, ok bool) {

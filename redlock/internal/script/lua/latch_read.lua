@@ -9,7 +9,7 @@ local page = redis.call('HSCAN', KEYS[1], ARGV[2], 'COUNT', ARGV[3])
 local out = {tonumber(head[1] or '-1'), tonumber(head[3] or '0'), tonumber(head[2] or '0'), tonumber(head[5] or '0'), tonumber(head[4] or '0'),
   time[1] * 1000000 + time[2], redis.call('PTTL', KEYS[1]), redis.call('HLEN', KEYS[4]), page[1]}
 for i = 1, #page[2], 2 do
-  local of, n = string.match(page[2][i + 1], '^(%d+):(%d+)$')
+  local of, n = string.match(page[2][i + 1], '^(%d+):(%d+)')
   if of and of == head[1] and string.sub(page[2][i], 1, 1) == '=' then
     out[#out + 1] = string.sub(page[2][i], 2)
     out[#out + 1] = n
