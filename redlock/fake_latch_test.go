@@ -937,6 +937,54 @@ func TestBarrierRefusesARound(t *testing.T) {
 	}, redlock.Quiet)
 }
 
+// Members that refuse are tolerated for no longer than members that are away.
+func TestLatchCallsEndWhileAMajorityRefuses(t *testing.T) {
+	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
+		for what, call := range map[string]struct {
+			sha string
+			do  func() error
+		}{
+			"count down": {script.LatchArrive.SHA, func() error { return p.Latch("job", 2).CountDown(t.Context()) }},
+			"await":      {script.LatchAwait.SHA, func() error { return p.Latch("other", 2).Await(t.Context()) }},
+			"wait at barrier": {script.BarrierWait.SHA, func() error {
+				_, err := p.Barrier("phase", 2, "x").Wait(t.Context())
+				return err
+			}},
+		} {
+			p.EveryLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(call.sha), -1, "OOM command not allowed") }, 1, 2)
+			at := time.Now()
+			err := call.do()
+			require.ErrorIs(t, err, redlock.ErrNoQuorum, what)
+			require.ErrorContains(t, err, "OOM", what)
+			require.ErrorContains(t, err, what)
+			require.InDelta(t, 2, time.Since(at).Seconds(), 0.5, what)
+		}
+	})
+}
+
+// Who awaits a latch that an earlier use of its name has opened is told by the Logger, once; who has waited for it, or has
+// arrived, is not.
+func TestLoggerHearsOfALatchThatWasOpenBefore(t *testing.T) {
+	log := &transcript{}
+	before := func() int { return strings.Count(log.String(), "open before") }
+	withMany(t, 3, 3, func(t *testing.T, _ *redlocktest.Deployment, all []*caller) {
+		g := awaitLater(t.Context(), all[0].Latch("import", 1))
+		synctest.Wait()
+		require.NoError(t, all[1].Latch("import", 1).CountDown(t.Context()))
+		g.open(t)
+		require.NoError(t, all[1].Latch("import", 1).Await(t.Context()))
+		require.Zero(t, before())
+		synctest.Wait() // every member has it
+		for range 3 {
+			require.NoError(t, all[2].Latch("import", 1).Await(t.Context()))
+		}
+		require.Equal(t, 1, before())
+		require.NoError(t, all[0].Latch("import", 1, redlock.Round(2)).CountDown(t.Context()))
+		require.NoError(t, all[2].Latch("import", 1, redlock.Round(2)).Await(t.Context()))
+		require.Equal(t, 1, before(), "with a Round it is of this use")
+	}, redlock.Quiet, func(c *redlock.Config) { c.Logger = log.logger() })
+}
+
 // A barrier is shown where no latch has its name.
 func TestInspectLatchShowsABarrier(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, _ *redlocktest.Deployment, a, b *caller) {

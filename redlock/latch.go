@@ -221,6 +221,7 @@ func (r *latchRound) arrive(ctx, in context.Context, op, id string) error {
 // is comes with the members' part in it: yes for one that has the arrival.
 func (r *latchRound) until(ctx context.Context, op string, version int, is func(states []member.State) (bool, error)) error {
 	var dark darkness
+	var few [8]error
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -229,9 +230,9 @@ func (r *latchRound) until(ctx context.Context, op string, version int, is func(
 		r.mu.Lock()
 		done, err := is(states)
 		heard := r.hearingLocked()
-		hopeless := r.c.hopeless(r.errs)
+		hopeless, errs := r.c.hopeless(r.errs), append(few[:0], r.errs...)
 		r.mu.Unlock()
-		left, over := dark.left(r.c, states, time.Now())
+		left, over := dark.left(r.c, states, errs, time.Now())
 		switch {
 		case err != nil:
 			return r.notStored(op, version, err, nil)
@@ -269,14 +270,14 @@ func (r *latchRound) notStored(op string, version int, kind, cause error) error 
 	return err
 }
 
-// darkness is since when fewer than a majority of the members vote, or will after a quarantine.
+// darkness is since when fewer than a majority of the members vote and do not refuse, or will vote after a quarantine.
 type darkness struct{ since time.Time }
 
-// left is for how long that is tolerated, and whether it is over.
-func (d *darkness) left(c *Client, states []member.State, now time.Time) (time.Duration, bool) {
+// left is for how long that is tolerated, and whether it is over. errs are of the last answers.
+func (d *darkness) left(c *Client, states []member.State, errs []error, now time.Time) (time.Duration, bool) {
 	n := 0
 	for i := range states {
-		if states[i].Votes || !states[i].Quarantine.IsZero() {
+		if states[i].Votes && errs[i] == nil || !states[i].Quarantine.IsZero() {
 			n++
 		}
 	}
@@ -317,6 +318,7 @@ func (r *latchRound) await(ctx, in context.Context) error {
 		case err != nil:
 			return r.failure(opAwait, err, nil)
 		case done:
+			r.sayIfOpenBefore()
 			return nil
 		}
 		select {
@@ -332,6 +334,18 @@ func (r *latchRound) await(ctx, in context.Context) error {
 		case <-r.c.closed:
 			return &keyError{op: opAwait, key: r.name(), err: ErrClosed}
 		}
+	}
+}
+
+// sayIfOpenBefore logs, once, that a latch without Round was open before this client had to do with it: an earlier use of
+// its name may have opened it.
+func (r *latchRound) sayIfOpenBefore() {
+	r.mu.Lock()
+	say := r.terms.Round == 0 && !r.shut && !r.said && !r.core.Arrived()
+	r.said = r.said || say
+	r.mu.Unlock()
+	if say {
+		r.c.log.Info("redlock: latch was open before it was awaited: if its name is used again, give each use a Round", "key", logged(r.name()))
 	}
 }
 

@@ -279,3 +279,30 @@ func (p *latchPlay) barrier(word string, args []string) string {
 	l, _ := script.ReadLatch(reply)
 	return fmt.Sprint(s.Round, " ", l.Sum, " ", s.Parties, " ", map[bool]string{true: "open", false: "shut"}[s.Open], " ", s.Before, " ", [...]string{"stranger", "unknown", "counted", "other"}[s.Mine])
 }
+
+// Who waits costs a member the same however many wait: its heartbeats read all watches once in as many as there are.
+func TestHeartbeatsOfAwaitReadAllWatchesSeldom(t *testing.T) {
+	onServers(t, func(t *testing.T, server redistest.Server, acl bool) {
+		if !acl {
+			return // it does not count its commands
+		}
+		require.NoError(t, server.Flush())
+		const waiters = 400
+		p := &latchPlay{serverSite: serverSite{newScripted(t, server)}, latch: script.LatchOf("part:42"), life: time.Hour}
+		beat := func() {
+			for i := range waiters {
+				_, err := p.run(p.latch.Await(nil, p.terms("1", "2"), script.OwnerOf("AAAA", uint64(i)), time.Minute))
+				require.NoError(t, err)
+			}
+		}
+		beat()
+		p.ask("CONFIG", "RESETSTAT")
+		beat()
+		stats, _ := p.ask("INFO", "commandstats").(string)
+		_, read, _ := strings.Cut(stats, "cmdstat_hgetall:calls=")
+		read, _, _ = strings.Cut(read, ",")
+		if read != "" {
+			require.LessOrEqual(t, toInt(read), int64(10), "about one is expected")
+		}
+	})
+}

@@ -39,6 +39,8 @@ type latchRound struct {
 	waiting int           // calls of Await
 	rtt     time.Duration // the longest of a heartbeat
 	since   time.Time     // when the latch was first heard to be open; zero: not yet
+	shut    bool          // a member has told somebody who awaits that it is not open
+	said    bool          // the Logger was told that it was open before
 }
 
 // roundName is what a client tells rounds apart by. Users with different counts do not share one.
@@ -102,9 +104,9 @@ func (s *latches) leave(r *latchRound) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.users--
-	r.core.Trim(mostKept, states)
+	r.core.Trim(mostKept, states, r.waiting > 0)
 	if r.users == 0 {
-		r.core.Idle()
+		r.core.Idle(states)
 	}
 	if r.users == 0 && (r.core.Passed() || !r.core.Open() && r.core.Kept() == 0) {
 		s.forgetLocked(r)
@@ -342,6 +344,7 @@ func (r *latchRound) answered(i int, c *member.Call, sent time.Time) (time.Durat
 	}
 	r.mu.Lock()
 	r.core.Heard(i, stateOf(s), c.State, r.asked[i])
+	r.shut = r.shut || !s.Open
 	r.rtt = max(r.rtt, c.At.Sub(sent))
 	r.changedLocked()
 	open, w := r.core.Open(), r.watch

@@ -142,17 +142,39 @@ func (l *Latch) Refused(id string) bool {
 	return ok
 }
 
-// Idle forgets what only callers want to know, when there are none.
-func (l *Latch) Idle() { clear(l.refused) }
+// Idle forgets what only callers want to know, when there are none: of others' arrivals nothing is kept
+// then, and of a latch that is open nothing but that.
+func (l *Latch) Idle(states []member.State) {
+	clear(l.refused)
+	if l.open {
+		l.Trim(0, states, false)
+	}
+	switch {
+	case len(l.log) == 0:
+		l.log, l.latest, l.union, l.sum = nil, map[string]int{}, map[string]int64{}, 0
+	case len(l.union) > len(l.log):
+		l.union, l.sum = make(map[string]int64, len(l.log)), 0
+		for _, e := range l.log {
+			l.add(e.ID, e.N)
+		}
+	}
+}
+
+// Arrived reports whether this client has ever arrived.
+func (l *Latch) Arrived() bool { return l.newest > 0 }
 
 // Life tells apart what is asked before and after a Forget.
 func (l *Latch) Life() int { return l.life }
 
 // Trim forgets arrivals that a majority has, oldest first, until at most that many are kept. They
-// are not told to members that forget them.
-func (l *Latch) Trim(most int, states []member.State) {
+// are not told to members that forget them, but by somebody who awaits: heard keeps them for that.
+func (l *Latch) Trim(most int, states []member.State, heard bool) {
 	for len(l.log) > most && l.Stored(l.log[0].version, states) {
-		l.drop(l.log[0].ID)
+		id := l.log[0].ID
+		if l.drop(id); !heard {
+			l.sum -= l.union[id]
+			delete(l.union, id)
+		}
 	}
 }
 
@@ -160,7 +182,7 @@ func (l *Latch) Trim(most int, states []member.State) {
 // majority has are not told again. The others are, because their callers still wait. An answer to a
 // call of Due from before counts for nothing.
 func (l *Latch) Forget(states []member.State) {
-	l.Trim(0, states)
+	l.Trim(0, states, false)
 	has := l.newest
 	if len(l.log) > 0 {
 		has = l.log[0].version - 1

@@ -106,9 +106,9 @@ func TestArrivalsThatComeMeanwhileTravelTogetherInOrder(t *testing.T) {
 	_, _, ok = l.Due(begin, states, false)
 	require.True(t, ok, "over a new connection at once")
 	require.Equal(t, 6, l.Kept())
-	l.Trim(2, states)
+	l.Trim(2, states, false)
 	require.Equal(t, 2, l.Kept())
-	l.Trim(0, states)
+	l.Trim(0, states, false)
 	require.Equal(t, 1, l.Kept(), "one that no majority has is not forgotten")
 }
 
@@ -223,7 +223,7 @@ func TestArrivalThatIsRefusedCountsForNothing(t *testing.T) {
 	require.False(t, l.Refused("a"), "it arrives again")
 	require.Equal(t, before-1, l.Remaining())
 	l.Refuse("a")
-	l.Idle()
+	l.Idle(states)
 	require.False(t, l.Refused("a"))
 }
 
@@ -251,4 +251,37 @@ func TestOwnArrivalOpensNothing(t *testing.T) {
 	require.Equal(t, []Arrival{{"a", 1}}, b.Arrivals)
 	l.Told(0, &b, State{Round: 1, Count: 1, Sum: 1, Digest: 1, Open: true}, states[0].Brief())
 	require.True(t, l.Open())
+}
+
+// What a client keeps of a latch does not grow with its arrivals.
+func TestArrivalsThatAMajorityHasAreNotKept(t *testing.T) {
+	l, states := New(1, Terms{Round: 1, Count: 1 << 30, Need: 1, Most: 128}), votingAt(1)
+	sum := int64(0)
+	tell := func() {
+		b, _, ok := l.Due(begin, states, false)
+		for ; ok; b, _, ok = l.Due(begin, states, false) {
+			sum += int64(len(b.Arrivals))
+			l.Told(0, &b, State{Round: 1, Count: 1 << 30, Sum: sum}, states[0].Brief())
+		}
+	}
+	for i := range 1000 {
+		l.Arrive(fmt.Sprint("part-", i), 1)
+		tell()
+		l.Trim(10, states, false)
+		require.LessOrEqual(t, len(l.union), 10, "with %d arrivals", i+1)
+	}
+	l.Join(State{Round: 1, Sum: 1000}, map[string]int64{"other": 5})
+	l.Arrive("awaited", 1)
+	tell()
+	l.Trim(0, states, true)
+	require.Contains(t, l.union, "awaited", "somebody awaits, and tells it again")
+	l.Arrive("last", 1)
+	tell()
+	l.Idle(states)
+	require.Equal(t, map[string]int64{"last": 1}, l.union, "what the client tells again")
+	l.Join(State{Round: 1, Open: true}, map[string]int64{"other": 5})
+	l.Idle(states)
+	require.True(t, l.Open())
+	require.Empty(t, l.union)
+	require.Zero(t, l.Kept(), "an open latch is told to be open")
 }

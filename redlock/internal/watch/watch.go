@@ -25,7 +25,7 @@ import (
 type Terms struct {
 	Entry  time.Duration // lifetime of an entry at a member
 	Retry  time.Duration // pause after a question that failed
-	GiveUp time.Duration // how long fewer than Need members that vote, or will, are tolerated; negative: for ever
+	GiveUp time.Duration // how long fewer than Need members that vote and answer, or will, are tolerated; negative: for ever
 	Need   int           // a majority
 }
 
@@ -33,7 +33,7 @@ type Terms struct {
 type Watch struct {
 	terms Terms
 	at    []place
-	dark  time.Time // since when too few members vote, or will after a quarantine; zero: enough do
+	dark  time.Time // since when too few members vote and answer, or will after a quarantine; zero: enough do
 }
 
 // place is the watch at one member.
@@ -42,6 +42,7 @@ type place struct {
 	open   bool // a question is under way
 	entry  bool // the member may have an entry
 	failed bool // the last question did
+	bad    bool // the last question that has ended did: it stays so while another is under way
 	again  bool // a push said so while the question was under way
 
 	gen, ear, epoch uint64    // the member when it was asked last
@@ -58,7 +59,7 @@ func (w *Watch) Due(now time.Time, states []member.State) (to quorum.Set, wake t
 	votes := 0
 	for i := range w.at {
 		p, st := &w.at[i], &states[i]
-		if st.Votes || !st.Quarantine.IsZero() {
+		if st.Votes && !p.bad || !st.Quarantine.IsZero() {
 			votes++
 		}
 		if !st.Votes {
@@ -96,7 +97,8 @@ func (p *place) missed(st *member.State) bool {
 	return p.failed && p.epoch != st.Epoch
 }
 
-// Dark reports whether so few members have been there for so long that waiting has no sense.
+// Dark reports whether so few members have been there, and have not refused, for so long that waiting
+// has no sense.
 func (w *Watch) Dark(now time.Time) bool {
 	return w.terms.GiveUp >= 0 && !w.dark.IsZero() && clock.Elapsed(w.dark, now) >= w.terms.GiveUp
 }
@@ -106,7 +108,7 @@ func (w *Watch) Asked(to quorum.Set, states []member.State) {
 	for i := range w.at {
 		if to.Has(i) {
 			st := &states[i]
-			w.at[i] = place{asked: true, open: true, entry: true, gen: st.Gen, ear: st.Ear, epoch: st.Epoch}
+			w.at[i] = place{asked: true, open: true, entry: true, bad: w.at[i].bad, gen: st.Gen, ear: st.Ear, epoch: st.Epoch}
 		}
 	}
 }
@@ -126,7 +128,7 @@ func (w *Watch) Answered(i int, ok bool, from member.Brief, now time.Time, again
 	if p.again {
 		pause = 0
 	}
-	p.open, p.failed = false, !ok
+	p.open, p.failed, p.bad = false, !ok, !ok
 	if ok { // what it was when the states were read may have been an older one
 		p.gen, p.ear, p.epoch = from.Gen, min(p.ear, from.Ear), from.Epoch
 	}

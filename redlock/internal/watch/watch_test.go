@@ -158,3 +158,36 @@ func TestOnlyMembersThatVoteAreAskedAndTooFewAreToldAfterAWhile(t *testing.T) {
 	_, _ = patient.Due(begin, make([]member.State, 1))
 	require.False(t, patient.Dark(begin.Add(time.Hour)))
 }
+
+// A member that is there and refuses is of no more use than one that is away.
+func TestMembersThatRefuseAreToldLikeThoseThatAreAway(t *testing.T) {
+	w, states := watched(3)
+	now := begin.Add(entry)
+	refuse := func(ok ...bool) {
+		to, _ := w.Due(now, states)
+		w.Asked(to, states)
+		_, _ = w.Due(now, states) // while the questions are under way
+		for i := range 3 {
+			if to.Has(i) {
+				w.Answered(i, ok[i], states[i].Brief(), now, 0)
+			}
+		}
+		_, _ = w.Due(now, states)
+	}
+	for range 15 {
+		require.False(t, w.Dark(now.Add(200*time.Millisecond)))
+		refuse(true, false, true)
+		now = now.Add(entry)
+	}
+	refuse(true, false, false)
+	since := now
+	for now.Sub(since) < 2*time.Second {
+		require.False(t, w.Dark(now))
+		now = now.Add(200 * time.Millisecond)
+		refuse(true, false, false)
+	}
+	require.True(t, w.Dark(now))
+	now = now.Add(200 * time.Millisecond)
+	refuse(true, true, false)
+	require.False(t, w.Dark(now.Add(time.Hour)))
+}

@@ -12,7 +12,7 @@ if new then tidy() end
 if open then return reply() end
 redis.call('HSET', KEYS[4], watch, whole((now - now % 1000) / 1000 + entry))
 if redis.call('PTTL', KEYS[4]) < 1.5 * entry then redis.call('PEXPIRE', KEYS[4], whole(2 * entry + 1)) end
-if now % 16 == 0 then -- watches of clients that died
+if now % math.max(16, redis.call('HLEN', KEYS[4])) == 0 then -- watches of clients that died: who waits reads one in a heartbeat
   local all = redis.call('HGETALL', KEYS[4])
   for i = 1, #all, 2 do
     if all[i + 1] * 1000 < now then redis.call('HDEL', KEYS[4], all[i]) end
