@@ -101,3 +101,43 @@ func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
 		require.Equal(t, "precious", Admin(t, cluster.Servers[0], "HGET", "h", "field"))
 	})
 }
+
+// A hash of the application may have a TTL: a session, a cart. It is nobody's lock, and no operator deletes it by mistake.
+func TestDataWithATTLIsNoLockOfAnyKindAndStays(t *testing.T) {
+	for _, fields := range [][]string{{"name", "ann", "age", "7"}, {"item:15", "2"}, {"r", "255", "g", "10", "b", "20"}} {
+		Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
+			for _, s := range cluster.Servers {
+				Admin(t, s, append([]string{"HSET", "k"}, fields...)...)
+				Admin(t, s, "EXPIRE", "k", "1800")
+			}
+			for what, ask := range map[string]func() (*Lease, error){
+				"TryLock":       func() (*Lease, error) { return p.Mutex("k").TryLock(t.Context()) },
+				"Lock":          func() (*Lease, error) { return p.Mutex("k").Lock(t.Context()) },
+				"fair TryLock":  func() (*Lease, error) { return p.Mutex("k", Fair()).TryLock(t.Context()) },
+				"fair Lock":     func() (*Lease, error) { return p.Mutex("k", Fair()).Lock(t.Context()) },
+				"write TryLock": func() (*Lease, error) { return p.RWMutex("k").TryLock(t.Context()) },
+				"write Lock":    func() (*Lease, error) { return p.RWMutex("k").Lock(t.Context()) },
+				"TryRLock":      func() (*Lease, error) { return p.RWMutex("k").TryRLock(t.Context()) },
+				"RLock":         func() (*Lease, error) { return p.RWMutex("k").RLock(t.Context()) },
+				"Campaign":      func() (*Lease, error) { return p.Election("k").Campaign(t.Context(), nil) },
+			} {
+				_, err := ask()
+				require.ErrorIs(t, err, ErrForeignKey, what)
+				require.NotErrorIs(t, err, ErrHeld, what)
+			}
+			seen, err := p.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Empty(t, seen.Holders)
+			for _, v := range seen.Members {
+				require.Equal(t, member.KindForeign, ballot.KindOf(v.Err))
+			}
+			_, err = p.ForceUnlock(t.Context(), "k")
+			require.ErrorIs(t, err, ErrForeignKey)
+			_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "k", Holders: []Holder{{owner: script.Hash([]byte(fields[0]))}}})
+			require.ErrorIs(t, err, ErrForeignKey)
+			for _, s := range cluster.Servers {
+				require.EqualValues(t, len(fields)/2, Admin(t, s, "HLEN", "k"))
+			}
+		})
+	}
+}

@@ -248,9 +248,9 @@ func (s *swarm) run() {
 	time.Sleep(5 * time.Second)
 	s.settled(guard)
 	if s.squatter {
-		redlock.Admin(s.t, s.cluster.Servers[0], "HSET", s.names[0], "somebody:1", "1")
+		redlock.Admin(s.t, s.cluster.Servers[0], "HSET", s.names[0], somebody, "1")
 		for _, srv := range s.cluster.Servers[1:] {
-			redlock.Admin(s.t, srv, "HSET", s.names[0], "somebody:1", "1")
+			redlock.Admin(s.t, srv, "HSET", s.names[0], somebody, "1")
 			redlock.Admin(s.t, srv, "PEXPIRE", s.names[0], "600000")
 		}
 		redlock.Admin(s.t, s.cluster.Servers[0], "PEXPIRE", s.names[0], "600000")

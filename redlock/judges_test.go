@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,13 +30,16 @@ func votesAt(cluster *redistest.Cluster, l *redlock.Lease) int {
 	return n
 }
 
+// somebody is an owner of no client.
+var somebody = script.OwnerOf(strings.Repeat("S", 26), 1)
+
 // steal replaces the lock at members by somebody else's, as a forced release and a new holder would.
 func steal(t testing.TB, cluster *redistest.Cluster, name string, ttl time.Duration, members ...int) {
 	t.Helper()
 	synctest.Wait() // for what is under way
 	for _, i := range members {
 		redlock.Admin(t, cluster.Servers[i], "DEL", name)
-		redlock.Admin(t, cluster.Servers[i], "HSET", name, "somebody:1", "1")
+		redlock.Admin(t, cluster.Servers[i], "HSET", name, somebody, "1")
 		redlock.Admin(t, cluster.Servers[i], "PEXPIRE", name, strconv.FormatInt(script.Millis(ttl), 10))
 	}
 }

@@ -113,9 +113,9 @@ func (s *scripted) changes() int {
 }
 
 const (
-	alice = "AAAA:1" // owners, and the inboxes AAAA, BBBB, CCCC
-	bob   = "BBBB:2"
-	carol = "CCCC:3"
+	alice = "AAAAAAAAAAAAAAAAAAAAAAAAAA:1" // owners: what is no owner is no lock's
+	bob   = "BBBBBBBBBBBBBBBBBBBBBBBBBB:2"
+	carol = "CCCCCCCCCCCCCCCCCCCCCCCCCC:3"
 
 	second = time.Second
 	minute = time.Minute // lives longer than any test
@@ -357,7 +357,7 @@ func newLongLine(t *testing.T, server redistest.Server, waiters int) *longLine {
 
 func (l *longLine) name() string {
 	l.last++
-	return fmt.Sprintf("AAAA:%d", l.last)
+	return script.OwnerOf(strings.Repeat("A", 26), uint64(l.last))
 }
 
 func (l *longLine) comes() string {

@@ -47,8 +47,8 @@ const (
 	schedMembers = 3
 	schedClients = 3
 	schedTick    = time.Second
-	schedNow     = int64(1_000_000_000_000) // every server's clock, µs
-	schedOther   = "Z:1"                    // an owner of a client that is not played
+	schedNow     = int64(1_000_000_000_000)       // every server's clock, µs
+	schedOther   = "ZH562NNFTB43BXGH2ECCCRUH2J:1" // an owner of a client that is not played
 )
 
 // schedRules are the clients' guards and the promises of a session that a case takes out. The zero value
@@ -363,7 +363,7 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 		stub := &Client{
 			cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil, nil), members: members,
 			briefed: make([]member.Briefed, len(members)), spread: make([]member.Spread, len(members)),
-			need: member.Majority(schedMembers), uuid: clientName(c), closed: make(chan struct{}),
+			need: member.Majority(schedMembers), uuid: clientID(c), closed: make(chan struct{}),
 		}
 		stub.number = func() uint64 { return uint64(s.w.c[c].attempt) }
 		if rules.renewNeed > 0 {
@@ -499,6 +499,10 @@ type who int8
 func (c who) String() string { return clientName(int(c)) }
 
 func clientName(c int) string { return "ABC"[c : c+1] }
+
+// clientID is the client in the names of its owners: any that is one (foreign.lua). The searches count states, and the order of
+// the owners' hashes is a part of what they search.
+func clientID(c int) string { return clientName(c) + "H562NNFTB43BXGH2ECCCRUH2J" }
 
 func (s *search) say(format string, args ...any) {
 	if s.telling {

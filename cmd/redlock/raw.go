@@ -916,10 +916,11 @@ func readersOf(key string, hash, now []member.Reply) []vote {
 
 // isOwner reports whether a field has the form of an owner's name.
 func isOwner(field string) bool {
-	client, number, found := strings.Cut(field, ":")
-	_, err := strconv.ParseUint(number, 10, 64)
-	return found && client != "" && err == nil
+	return ownerShape.MatchString(field)
 }
+
+// ownerShape is that of an owner of ours, or of Redisson: as foreign.lua has it.
+var ownerShape = regexp.MustCompile(`^([A-Z2-7]{26}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}):-?\d+$`)
 
 // counted is a number of things: 1 reader, 2 readers.
 func counted(n int, thing string) string {

@@ -3,10 +3,12 @@
 --           that who has the vote meanwhile keeps it, however late this is executed
 --   ARGV[3] the longest lease that may be held, ms: who lost the vote is refused a re-join for as long (bury.lua)
 -- Returns 1 if the vote was taken, 0 if there was none, or not of that owner. Errors: WRONGTYPE and
--- FOREIGN no ttl, because what is no lock is not ours to delete.
+-- FOREIGN no ttl or no lock, because what is no lock is not ours to delete.
 --include lib.lua
 redis.call('HLEN', KEYS[1])
 if redis.call('PTTL', KEYS[1]) == -1 then return redis.error_reply('FOREIGN no ttl') end
+--include foreign.lua
+if foreign(KEYS[1]) then return redis.error_reply('FOREIGN no lock') end
 --include bury.lua
 --include rob.lua
 if tag == '!' then return 1 end

@@ -20,4 +20,6 @@ if token then
   keep(KEYS[1], ttl)
   return tonumber(token)
 end
+--include foreign.lua
+if foreign(KEYS[1]) then return redis.error_reply('FOREIGN no lock') end
 return -math.max(left, 1)

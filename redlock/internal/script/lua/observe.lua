@@ -4,12 +4,14 @@
 --           nothing is asked: returns whether there was one
 -- Returns {server time in µs, PTTL of the lock, SHA-1 of the vote's owner or '', token, sequence, SHA-1 of
 -- who proclaimed or '', and the value if there is one}. Readers have no vote that could lead: ''.
--- Errors: FOREIGN no ttl, and WRONGTYPE.
+-- Errors: FOREIGN no ttl or no lock, and WRONGTYPE.
 --include base.lua
 local watch, entry = ARGV[2], ARGV[3] + 0
 if watch ~= '' and entry == 0 then return redis.call('HDEL', KEYS[5], watch) end
 local left = redis.call('PTTL', KEYS[1])
 local owner, most = '', -1
+--include foreign.lua
+if left > 0 and foreign(KEYS[1]) then return redis.error_reply('FOREIGN no lock') end
 if redis.call('HEXISTS', KEYS[1], 'r') == 0 then
   local all = redis.call('HGETALL', KEYS[1]) -- two owners after an interrupted hand-over: see mine.lua
   for i = 1, #all, 2 do

@@ -6,6 +6,8 @@ local owner, ttl, entry = ARGV[2], ARGV[3], ARGV[4] + 0
 local left = redis.call('PTTL', KEYS[1])
 local mine = redis.call('HMGET', KEYS[1], 'r', owner)
 if left == -1 and not mine[2] then return redis.error_reply('FOREIGN no ttl') end
+--include foreign.lua
+if left > 0 and not mine[2] and foreign(KEYS[1]) then return redis.error_reply('FOREIGN no lock') end
 local next = writer()
 if left == -2 and next ~= '-' then -- free, and a writer waits: a reader that took it would be before it
   if hand('') == nil then return redis.error_reply('FORGOT marker') end

@@ -4,6 +4,8 @@
 --include rw.lua
 redis.call('HLEN', KEYS[1])
 if redis.call('PTTL', KEYS[1]) == -1 then return redis.error_reply('FOREIGN no ttl') end
+--include foreign.lua
+if foreign(KEYS[1]) then return redis.error_reply('FOREIGN no lock') end
 --include bury.lua
 for _, waiter in ipairs(ARGV[2] ~= '' and redis.call('HKEYS', KEYS[5]) or {}) do -- a reader's entry has no place
   if redis.sha1hex(waiter) == ARGV[2] then redis.call('HDEL', KEYS[5], waiter) end

@@ -2,7 +2,8 @@
 -- readers.
 --include base.lua
 local owner, ttl, entry = ARGV[2], ARGV[3], ARGV[4] + 0
-if type(redis.pcall('HGET', KEYS[1], 'r')) == 'string' then
+local phase = redis.pcall('HGET', KEYS[1], 'r')
+if type(phase) == 'string' and string.find(phase, '^%d+ %d+ ') then -- else it is other data, and stand.lua says so
   --include rw.lua
   local readers, last = sweep()
   if readers == 0 then

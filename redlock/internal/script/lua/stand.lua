@@ -20,6 +20,8 @@ for i = 1, #held, 2 do
     return {tonumber(held[i + 1]), now, head()}
   end
 end
+--include foreign.lua
+if alien(held) then return redis.error_reply('FOREIGN no lock') end
 --include pace.lua
 --include register.lua
 if register(owner, ttl, entry) then
