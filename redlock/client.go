@@ -34,23 +34,24 @@ type Client struct {
 	seq     atomic.Uint64
 	number  func() uint64 // of the next attempt
 
-	rounds  quorum.Rounds
-	buffers sync.Pool // *[]byte for encoding
-	holds   holds
-	waiting waiting
-	watches watches
-	latches latches
-	lines   lines
-	dark    dark
-	owners  owners
-	reads   reads
-	said    speakers
-	slots   slots
-	limits  storedLimits
-	keeper  keeper
-	teller  teller
-	alive   alive        // what Close waits for
-	crowd   atomic.Int64 // callers that wait for room in our own lines
+	rounds   quorum.Rounds
+	buffers  sync.Pool // *[]byte for encoding
+	holds    holds
+	adopters adopters
+	waiting  waiting
+	watches  watches
+	latches  latches
+	lines    lines
+	dark     dark
+	owners   owners
+	reads    reads
+	said     speakers
+	slots    slots
+	limits   storedLimits
+	keeper   keeper
+	teller   teller
+	alive    alive        // what Close waits for
+	crowd    atomic.Int64 // callers that wait for room in our own lines
 
 	listening listening // with Config.Interop only
 

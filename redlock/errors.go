@@ -41,7 +41,8 @@ var (
 	// when.
 	ErrQuarantined = member.ErrQuarantined
 	// ErrForeignKey: the key exists on the members and is not a lock: it has another type, or no
-	// TTL, or is a hash with other fields than those of a lock.
+	// TTL, or is a hash with other fields than those of a lock. Waiting would never end. Choose
+	// another name, or delete the key.
 	ErrForeignKey = errors.New("key is not a lock")
 	// ErrTokensExhausted: so many members have no token left for this lock that a majority is
 	// impossible. The counter of its bucket has reached 2^53. Either a server's clock went beyond

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -87,7 +89,7 @@ func ParseHandoff(secret string) (Handoff, error) {
 		kind: k, ttl: time.Duration(w.TTL) * time.Millisecond, renew: w.Renew, maxHold: time.Duration(w.MaxMS) * time.Millisecond,
 		permits: handedOver(w.Permits, w.Limit),
 	}
-	if k.fits != nil && (k.fits(&t) != nil || uint64(t.has()[0].Token) != w.Token) {
+	if k.fits == nil && t.permits != nil || k.fits != nil && (k.fits(&t) != nil || uint64(t.has()[0].Token) != w.Token) {
 		return Handoff{}, badInput("handoff", "not a lease, or one of another version")
 	}
 	return Handoff{key: string(w.Key), owner: &w.Owner, token: w.Token, terms: t}, nil
@@ -161,15 +163,64 @@ func (l *Lease) Handoff() (Handoff, error) {
 
 // Adopt takes over a lease that was handed off, with one round that extends it. It extends an
 // auto-renewed lease for its own TTL, any other for what was left of it. The lease keeps its token.
-// Do not adopt a lease twice. ErrNoQuorum leaves the lease as it was: you can call Adopt again
-// while the lease lasts.
+// Of those that adopt one hand-off, one gets the lease, and the others ErrNotHeld: each member takes
+// the vote from the owner that h names, and gives it to a new one. Lease.Handoff returns a hand-off
+// of that one.
+//
+// After ErrNoQuorum some members may have done so. Call Adopt again, with the same client, while the
+// lease lasts.
 //
 // Errors:
 //   - ErrNotHeld if a majority of the members no longer have the lease.
 //   - ErrNoQuorum if too few members answered.
 //   - ErrClosed.
 //   - ErrInput.
-func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
+func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) { return c.adopt(ctx, h, true) }
+
+// Borrow is Adopt for a process that has a lease for one step and leaves it to the next, as each
+// command of a script does: end what it returns with Lease.Handoff, or with Unlock. The lease keeps
+// its owner, so h stays good, and nothing keeps others that have h from the lease meanwhile.
+func (c *Client) Borrow(ctx context.Context, h Handoff) (*Lease, error) {
+	return c.adopt(ctx, h, false)
+}
+
+// adopters are the owners that hand-offs have got in this client, by the former owner, where no majority said that they have
+// the lease, or have not: members may know them, so who tries again goes on as the same.
+type adopters struct {
+	mu sync.Mutex // a leaf
+	m  map[string]adopter
+}
+
+type adopter struct {
+	owner string
+	until time.Time // no member has the lease for longer
+}
+
+// adopter returns an owner for whom nobody else acts.
+func (c *Client) adopter(former string) string {
+	a := &c.adopters
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if tried, ok := a.m[former]; ok {
+		delete(a.m, former)
+		return tried.owner
+	}
+	return script.OwnerOf(c.uuid, c.number())
+}
+
+// tried notes an owner who may have a part of the lease.
+func (c *Client) tried(former, owner string, now time.Time) {
+	a := &c.adopters
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.m, func(_ string, t adopter) bool { return clock.Until(t.until, now) <= 0 })
+	if a.m == nil {
+		a.m = map[string]adopter{}
+	}
+	a.m[former] = adopter{owner, now.Add(2 * c.cfg.MaxTTL)}
+}
+
+func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error) {
 	if ctx == nil {
 		return nil, badInput("adopt", "nil context")
 	}
@@ -192,7 +243,11 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	if !c.alive.enter() {
 		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 	}
-	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: *h.owner, longest: c.cfg.MaxTTL} // its owner may have extended it
+	owner, former := *h.owner, ""
+	if anew {
+		owner, former = c.adopter(*h.owner), *h.owner
+	}
+	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former, longest: c.cfg.MaxTTL} // its owner may have extended it
 	held.b = ballot.Adopt(held.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
 	held.b.Won(h.terms.has())
 	now := time.Now()
@@ -215,6 +270,9 @@ func (c *Client) Adopt(ctx context.Context, h Handoff) (*Lease, error) {
 	}
 	if _, no, _ := f.Counts(); no >= c.need {
 		return nil, &QuorumError{Failure: f, kind: ErrNotHeld, cause: cause}
+	}
+	if anew {
+		c.tried(former, owner, time.Now())
 	}
 	if c.isClosed() { // perhaps under the round: then that is why
 		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}

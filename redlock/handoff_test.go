@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // A derived key that a user could name would be lost as a lock, or locked as a key.
@@ -70,4 +72,111 @@ func TestHandoffIsShownByNoPrinterAndNoEncoder(t *testing.T) {
 	require.Equal(t, h, back)
 	require.Empty(t, Handoff{}.Secret())
 	require.Equal(t, KindMutex, back.Kind())
+}
+
+// A queue delivers a message at least once: two workers adopt what it carries.
+func TestOneOfThoseThatAdoptAHandoffGetsTheLease(t *testing.T) {
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q, r := JoinAll(t, cluster), JoinAll(t, cluster), JoinAll(t, cluster)
+		for name, take := range map[string]func() (*Lease, error){
+			"mutex":     func() (*Lease, error) { return p.Mutex("k").Lock(t.Context()) },
+			"fair":      func() (*Lease, error) { return p.Mutex("k", Fair()).Lock(t.Context()) },
+			"write":     func() (*Lease, error) { return p.RWMutex("k").Lock(t.Context()) },
+			"read":      func() (*Lease, error) { return p.RWMutex("k", TTL(9*time.Second)).RLock(t.Context()) },
+			"campaign":  func() (*Lease, error) { return p.Election("k").Campaign(t.Context(), []byte("me")) },
+			"semaphore": func() (*Lease, error) { return p.Semaphore("k", 4, Permits(2)).Acquire(t.Context()) },
+		} {
+			l, err := take()
+			require.NoError(t, err, name)
+			handed, err := l.Handoff()
+			require.NoError(t, err, name)
+			h, err := ParseHandoff(handed.Secret())
+			require.NoError(t, err, name)
+			first, err := q.Adopt(t.Context(), h)
+			require.NoError(t, err, name)
+			require.Equal(t, l.Token(), first.Token(), name)
+			for _, late := range []*Peer{r, q, p} { // another client, the same, and the giver
+				_, err = late.Adopt(t.Context(), h)
+				require.ErrorIs(t, err, ErrNotHeld, name)
+			}
+			require.NoError(t, first.Err(), name)
+			again, err := first.Handoff()
+			require.NoError(t, err, name)
+			second, err := r.Adopt(t.Context(), again)
+			require.NoError(t, err, name)
+			require.NoError(t, second.Unlock(t.Context()), name)
+			_, err = q.Adopt(t.Context(), h)
+			require.ErrorIs(t, err, ErrNotHeld, name)
+			_, err = q.Adopt(t.Context(), again)
+			require.ErrorIs(t, err, ErrNotHeld, name)
+			time.Sleep(10 * time.Second) // a leader's last word
+			NothingLeft(t, cluster)
+		}
+	})
+}
+
+// Whoever does not know whether it has adopted a lease asks again, and goes on with what it got.
+func TestAdoptAfterNoQuorumGoesOnWithWhatItGot(t *testing.T) {
+	for _, lost := range []bool{false, true} { // the answers, or the requests
+		Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
+			h, err := p.Hold(t, "k", AutoRenew(9*time.Second)).Handoff()
+			require.NoError(t, err)
+			if lost {
+				q.EveryLink(func(l *redistest.Link) { l.CutAfter(redistest.WithArg(script.Adopt.SHA), 1) }, 0, 1)
+			} else {
+				q.Away(0, 1)
+			}
+			_, err = q.Adopt(t.Context(), h)
+			require.ErrorIs(t, err, ErrNoQuorum)
+			q.EveryLink(func(l *redistest.Link) { l.Heal() })
+			q.Until(t, 0, "voting")
+			q.Until(t, 1, "voting")
+			l, err := q.Adopt(t.Context(), h)
+			require.NoError(t, err)
+			require.Equal(t, h.Token(), l.Token())
+			_, err = p.Adopt(t.Context(), h)
+			require.ErrorIs(t, err, ErrNotHeld)
+			require.NoError(t, l.Unlock(t.Context()))
+			NothingLeft(t, cluster)
+		})
+	}
+}
+
+// The commands of a script each do one thing with a lease, by what the first of them printed.
+func TestBorrowedLeaseLeavesItsHandoffGood(t *testing.T) {
+	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
+		h, err := p.Hold(t, "k", TTL(9*time.Second)).Handoff()
+		require.NoError(t, err)
+		for range 3 {
+			time.Sleep(5 * time.Second)
+			l, err := q.Borrow(t.Context(), h)
+			require.NoError(t, err)
+			require.NoError(t, l.Extend(t.Context(), 9*time.Second))
+			_, err = l.Handoff()
+			require.NoError(t, err)
+		}
+		l, err := p.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		_, err = q.Borrow(t.Context(), h)
+		require.ErrorIs(t, err, ErrNotHeld)
+		require.NoError(t, l.Unlock(t.Context()))
+		NothingLeft(t, cluster)
+	})
+}
+
+// Permits of a lock without slots came from nobody who had handed it off: to encode them again fails.
+func TestHandoffWithPermitsOfALockWithoutSlotsIsRefused(t *testing.T) {
+	for _, kind := range []Kind{KindMutex, KindFair, KindWrite, KindRead, KindElection} {
+		w := handoffWire{Kind: kind, Key: []byte("k"), Owner: "A:1", Token: 5, TTL: 9000, Format: kindOf(kind).format, Permits: "0:5", Limit: 4}
+		encode := func() string {
+			b, err := json.Marshal(w)
+			require.NoError(t, err)
+			return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
+		}
+		_, err := ParseHandoff(encode())
+		require.ErrorIs(t, err, ErrInput, kind)
+		w.Permits, w.Limit = "", 0
+		_, err = ParseHandoff(encode())
+		require.NoError(t, err, kind)
+	}
 }

@@ -21,12 +21,13 @@ import (
 // the attempt's goroutine changes that. The mutex is never held around Submit, because a member may
 // answer inside it.
 type hold struct {
-	c     *Client
-	wire  script.Lock
-	terms terms
-	owner string      // whoever knows it can release the hold: it is never logged
-	n     uint64      // the number in owner, by which pushes find the hold; 0 if it was adopted
-	ended atomic.Bool // the release has begun: see member.Delivery.Ended
+	c      *Client
+	wire   script.Lock
+	terms  terms
+	owner  string      // whoever knows it can release the hold: it is never logged
+	n      uint64      // the number in owner, by which pushes find the hold; 0 if it was adopted
+	former string      // from whom it was adopted; "": from nobody, or it has the same owner
+	ended  atomic.Bool // the release has begun: see member.Delivery.Ended
 
 	traced *traced // nil without a Tracer
 

@@ -520,16 +520,8 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	if t := k.c.trace.renewal; t != nil && !n.manual {
 		n.traced(t)
 	}
-	items := n.items
 	cmd := k.c.buffer()
-	renewal := items[0].l.hold.wire.Renew(cmd, len(items))
-	for i := range items {
-		renewal.Lock(items[i].l.hold.wire.Name)
-	}
-	for i := range items {
-		renewal.Lease(items[i].l.hold.owner, items[i].ttl, items[i].l.hold.b.Permits())
-	}
-	command := renewal.Command(items[0].l.hold.wire.Slot())
+	command := n.encode(cmd)
 	r := k.c.rounds.Start(k.c.members, &quorum.Question{
 		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: j,
 		Command:  command,
@@ -537,6 +529,21 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	})
 	k.c.buffers.Put(cmd)
 	return r
+}
+
+func (n *renewal) encode(buf *[]byte) member.Command {
+	first := n.items[0].l.hold
+	if n.adopt && first.former != "" {
+		return first.having().Adopt(buf, first.owner, first.former, n.items[0].ttl)
+	}
+	renewal := first.wire.Renew(buf, len(n.items))
+	for i := range n.items {
+		renewal.Lock(n.items[i].l.hold.wire.Name)
+	}
+	for i := range n.items {
+		renewal.Lease(n.items[i].l.hold.owner, n.items[i].ttl, n.items[i].l.hold.b.Permits())
+	}
+	return renewal.Command(first.wire.Slot())
 }
 
 // Judge books one member's answer for every lease of the script. Its vote is that for the first
@@ -718,6 +725,12 @@ func (n *renewal) rejoin(j, i int) {
 	h.taking++
 	h.mu.Unlock()
 	cmd := n.k.c.buffer()
+	if h.former != "" { // where the adoption has not come, the vote is the former owner's still
+		n.k.c.rounds.Start(n.k.c.members, &quorum.Question{
+			Op: opExtend, Sent: now, To: to, Need: 1, Judge: withdrawal{},
+			Command: h.having().Adopt(cmd, h.owner, h.former, ttl), Delivery: member.Delivery{Late: true, Ended: &h.ended},
+		}).Free()
+	}
 	command := h.having().Rejoin(cmd, h.owner, ttl, int64(l.token))
 	n.k.c.rounds.Start(n.k.c.members, &quorum.Question{
 		Op: opRejoin, Sent: now, To: to, Need: 1, Judge: rejoinJudge{n, j},

@@ -17,9 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/cases"
+	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -376,4 +378,83 @@ func (p *stopPlay) raw(cmd member.Command, after int, once bool) (any, error) {
 		return nil, failed
 	}
 	return v, nil
+}
+
+// Whatever ends an adoption, the vote is the former owner's or the adopter's, with its token, and the repetition makes it the
+// adopter's: a second one finds nothing.
+func TestAdoptThatEndsInTheMiddleAndIsRepeatedMovesTheVote(t *testing.T) {
+	server := rt.Embedded(t, 1).Servers[0]
+	s := newScripted(t, server)
+	sem := script.Semaphore(s.Name).Asking(&script.Asked{Limit: 4, N: 2})
+	for name, l := range map[string]script.Lock{
+		"mutex": script.Exclusive(s.Name), "fair": script.Fair(s.Name), "writer": script.Writing(s.Name), "reader": script.Reading(s.Name),
+		"semaphore": sem,
+	} {
+		for after, stopped := 0, true; stopped; after++ {
+			for _, once := range []bool{false, true} {
+				require.NoError(t, server.Flush())
+				p := &stopPlay{scripted: s}
+				s.Lock = l
+				what := fmt.Sprint(name, " stopped after ", after, " once ", once)
+				got, err := s.run(s.Acquire(nil, alice, minute))
+				require.NoError(t, err, what)
+				if held, ok := got.(string); ok {
+					list, _ := permit.Parse(held)
+					s.Lock = s.Holding(list)
+				}
+				yes := func(cmd member.Command) bool {
+					v, err := s.run(cmd)
+					require.NoError(t, err, what)
+					return v.([]any)[0].(int64) > 0
+				}
+				_, _ = p.raw(s.Adopt(nil, bob, alice, minute), after, once)
+				stopped = s.ask("EXISTS", "stopped").(int64) == 1
+				require.True(t, yes(s.Extend(nil, alice, second)) || yes(s.Extend(nil, bob, second)), what)
+				require.True(t, yes(s.Adopt(nil, bob, alice, minute)), what)
+				require.False(t, yes(s.Adopt(nil, carol, alice, minute)), what)
+				require.False(t, yes(s.Extend(nil, alice, second)), what)
+				require.True(t, yes(s.Extend(nil, bob, second)), what)
+				again, err := s.run(s.Acquire(nil, bob, minute))
+				require.NoError(t, err, what)
+				require.Equal(t, got, again, what)
+				require.Equal(t, int64(1), replyOf(s.run(s.Release(nil, bob, ""))).n, what)
+				s.ask("DEL", "stopped", "told")
+				for key := range s.state() {
+					require.Equal(t, member.TokensKey, key, what)
+				}
+			}
+		}
+	}
+}
+
+// An adoption moves what the lease has, and what its former owner waits for is nobody's then.
+func TestAdoptMovesWhatTheLeaseHasAndNothingElse(t *testing.T) {
+	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
+		s := newScripted(t, server)
+		adopt := func(l script.Lock, former string) int64 { return s.list(l.Adopt(nil, bob, former, minute))[0].(int64) }
+		reader, writer := script.Reading(s.Name), script.Writing(s.Name)
+		s.number(reader.Acquire(nil, alice, 20*second))
+		s.number(reader.Acquire(nil, carol, 20*second))
+		require.Equal(t, int64(1), adopt(reader, alice))
+		require.Greater(t, toInt(s.hash(s.Name)[bob]), s.now()/1000+40_000)
+		require.Less(t, toInt(s.hash(s.Name)[carol]), s.now()/1000+40_000)
+		require.NotContains(t, s.hash(s.Name), alice)
+		s.list(writer.Wait(nil, alice, minute, minute, 0))
+		require.Equal(t, int64(2), adopt(reader, carol), "it has both: a writer waits")
+		require.Equal(t, int64(1), adopt(writer, alice), "it has the vote")
+		require.Zero(t, s.ask("ZCARD", QueueOf(s.Name)), "who waits under the former name is nobody")
+		require.Equal(t, int64(1), s.number(reader.Release(nil, bob, "")))
+
+		other := script.Exclusive("other")
+		s.ask("SET", other.Name, "data")
+		require.Equal(t, int64(-1), adopt(other, alice))
+
+		sem := script.Semaphore(s.Name).Asking(&script.Asked{Limit: 4, N: 1, Want: 2, Held: permit.List{{Slot: 2, Token: 1}}})
+		_, err := s.run(sem.Acquire(nil, alice, minute))
+		require.NoError(t, err)
+		require.Equal(t, int64(0), adopt(sem.Holding(permit.List{{Slot: 3, Token: 1}}), alice), "another slot than the lease has")
+		require.Equal(t, int64(0), adopt(sem, carol))
+		require.Equal(t, int64(1), adopt(sem, alice))
+		require.NoError(t, server.Flush())
+	})
 }

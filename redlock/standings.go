@@ -153,6 +153,9 @@ type outlook struct {
 // taken back looks like that.
 func (o *outlook) next(now time.Time) (l Leader, ok bool) {
 	t, led := o.leader(now)
+	if led && o.last.owner != "" && t.Token == o.last.Token && t.seq == o.last.seq && t.owner != o.last.owner {
+		o.last.owner, o.at = t.owner, now // the lease was handed off
+	}
 	switch {
 	case led && (t.after(&o.last) || o.none && t.owner == o.last.owner && t.seq == o.last.seq):
 		o.last, o.at, o.none = t, now, false

@@ -197,7 +197,7 @@ that it is no longer held: stop.
 			if err := checkFormat(format); err != nil {
 				return err
 			}
-			conn, lease, err := c.adopt(cmd, file, args[0])
+			conn, lease, err := c.take(cmd, file, args[0], (*redlock.Client).Borrow) // what acquire printed stays good
 			if err != nil {
 				return err
 			}
@@ -216,8 +216,10 @@ that it is no longer held: stop.
 	return cmd
 }
 
-// adopt connects and takes over the lease that acquire left.
-func (c *common) adopt(cmd *cobra.Command, file, key string) (*connection, *redlock.Lease, error) {
+// take connects and goes on with the lease that acquire left.
+func (c *common) take(
+	cmd *cobra.Command, file, key string, how func(*redlock.Client, context.Context, redlock.Handoff) (*redlock.Lease, error),
+) (*connection, *redlock.Lease, error) {
 	s, err := c.load()
 	if err != nil {
 		return nil, nil, err
@@ -230,7 +232,7 @@ func (c *common) adopt(cmd *cobra.Command, file, key string) (*connection, *redl
 	if err != nil {
 		return nil, nil, err
 	}
-	lease, err := conn.Adopt(cmd.Context(), h)
+	lease, err := how(conn.Client, cmd.Context(), h)
 	if err != nil {
 		conn.close()
 		return nil, nil, err
@@ -284,7 +286,7 @@ once. --if-token is then the token of the slot N.
 			case yes, only != nil, slot:
 				return usage("--yes, --if-token and --slot are for --force")
 			}
-			conn, lease, err := c.adopt(cmd, file, args[0])
+			conn, lease, err := c.take(cmd, file, args[0], (*redlock.Client).Adopt)
 			if err != nil {
 				return err
 			}

@@ -175,9 +175,9 @@ func TestReadersOfALockAreThoseWhoseTimeIsNotOver(t *testing.T) {
 	}
 	now := words("100", "500000")
 	x := strings.Repeat("X", 26)
-	hash := words(x + ":1", "100600", "r", "5 7 marker", x + ":2", "100500", x + ":3", "1795395418503394", "foreign", "100900", x + ":4", "100501")
+	hash := words(x+":1", "100600", "r", "5 7 marker", x+":2", "100500", x+":3", "1795395418503394", "foreign", "100900", x+":4", "100501")
 	assert.Equal(t, "[{k x:1 7 100 true <nil> 0} {k x:4 7 1 true <nil> 0}]", strings.ReplaceAll(fmt.Sprint(readersOf("k", hash, now)), x, "x"))
-	if got := readersOf("k", words(x + ":1", "100600"), now); got != nil {
+	if got := readersOf("k", words(x+":1", "100600"), now); got != nil {
 		t.Errorf("no phase: %v", got)
 	}
 }

@@ -89,6 +89,12 @@ var (
 	RWPeek      = newScript("rw_peek.lua")
 )
 
+// These take over what was handed off.
+var (
+	Adopt    = newScript("adopt.lua")
+	SemAdopt = newScript("sem_adopt.lua")
+)
+
 // These are the scripts of the exclusive lock that serves strictly in order, where they differ.
 var (
 	FairAcquire = newScript("fair_acquire.lua")
@@ -141,6 +147,7 @@ func Own() []Script {
 		Proclaim, Observe,
 		LatchArrive, LatchAwait, LatchRead, LatchDelete, BarrierWait,
 		SemAcquire, SemWait, SemRelease, SemClaim, SemRaise, SemExtend, SemRejoin, SemLimit, SemPeek, SemForce,
+		Adopt, SemAdopt,
 		Tell,
 	)
 }
@@ -149,7 +156,7 @@ func Own() []Script {
 func Redisson() []Script {
 	return []Script{
 		RedissonAcquire, RedissonWait, RedissonRelease, RedissonYield, RedissonRaise, RedissonRejoin, RedissonForce, Extend, Peek,
-		Tell,
+		Adopt, Tell,
 	}
 }
 

@@ -29,6 +29,7 @@ type Lock struct {
 type dialect struct {
 	acquire, wait, waitFreed, release, yield, claim, raise, rejoin, limit, peek, force call
 
+	adopt     call
 	downgrade call    // without a script: there is none
 	served    call    // release with a hint of ReadersFirst; without a script: release takes such a hint
 	extend    *Script // lengthens leases, several in one call: see Renewal
@@ -54,7 +55,8 @@ type reach uint8
 const (
 	nameAlone  reach = iota
 	withQueue        // queue and waiters
-	withBeside       // these, and the keys of beside, with its channels as the last arguments
+	withRecord       // these, and the record of an election
+	withBeside       // queue and waiters, and the keys of beside, with its channels as the last arguments
 )
 
 var exclusive = dialect{
@@ -67,9 +69,13 @@ var exclusive = dialect{
 	rejoin:    call{script: &Rejoin, shared: 2, reach: withQueue, args: 3},
 	peek:      call{script: &Peek, shared: 2, reach: withQueue, args: 1},
 	force:     call{script: &Force, shared: 2, reach: withQueue, args: 2},
+	adopt:     adopting,
 	served:    rwRelease,
 	extend:    &Extend,
 }
+
+// adopting is the same for all that share the lock's key.
+var adopting = call{script: &Adopt, shared: 2, reach: withRecord, args: 3}
 
 // fair differs from exclusive in what looks at the order of the queue. Its calls travel alone.
 var fair = dialect{
@@ -82,6 +88,7 @@ var fair = dialect{
 	rejoin:    exclusive.rejoin,
 	peek:      exclusive.peek,
 	force:     exclusive.force,
+	adopt:     adopting,
 	served:    rwRelease,
 	extend:    &Extend,
 }
@@ -119,6 +126,8 @@ func (l *Lock) begin(buf *[]byte, c *call) frame {
 	switch c.reach {
 	case withQueue:
 		keys += 2
+	case withRecord:
+		keys += 3
 	case withBeside:
 		keys, args = keys+2+len(l.beside.keys), args+len(l.beside.channels)
 	}
@@ -136,6 +145,9 @@ func (l *Lock) begin(buf *[]byte, c *call) frame {
 		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], queue, l.Name))
 		f.marks.Lean = int32(len(f.b))
 		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], waiters, l.Name))
+	}
+	if c.reach == withRecord {
+		f.sibling(recordPrefix, l.Name)
 	}
 	if c.reach == withBeside {
 		for _, key := range l.beside.keys {
@@ -258,6 +270,18 @@ func (l *Lock) Rejoin(buf *[]byte, owner string, ttl time.Duration, token int64)
 		f.number(token)
 	}
 	return l.end(&f, &l.how.rejoin)
+}
+
+// Adopt makes the vote of the owner former the vote of owner, and lengthens it. The reply is that of a Renewal with one lease.
+func (l *Lock) Adopt(buf *[]byte, owner, former string, ttl time.Duration) member.Command {
+	f := l.begin(buf, &l.how.adopt)
+	f.text(owner)
+	f.millis(ttl)
+	f.text(former)
+	if l.asks != nil {
+		f.slots(l.asks.Held)
+	}
+	return l.end(&f, &l.how.adopt)
 }
 
 // Peek asks what the member knows of the lock. The reply is a View.

@@ -21,6 +21,7 @@ var writing = dialect{
 	rejoin:    exclusive.rejoin,
 	peek:      call{script: &RWPeek, shared: 2, reach: withQueue, args: 1},
 	force:     call{script: &RWForce, shared: 2, reach: withQueue, args: 2},
+	adopt:     adopting,
 	extend:    &Extend,
 }
 
@@ -35,6 +36,7 @@ var reading = dialect{
 	rejoin:    call{script: &RWRejoin, shared: 2, reach: withQueue, args: 3},
 	peek:      writing.peek,
 	force:     writing.force,
+	adopt:     adopting,
 	downgrade: call{script: &RWDowngrade, shared: 2, reach: withQueue, args: 2},
 	extend:    &RWExtend,
 	watched:   true,

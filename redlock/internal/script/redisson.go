@@ -19,6 +19,7 @@ var redisson = dialect{
 	rejoin:    call{script: &RedissonRejoin, shared: 2, reach: withBeside, args: 3},
 	peek:      call{script: &Peek, shared: 2, reach: withQueue, args: 1},
 	force:     call{script: &RedissonForce, shared: 2, reach: withBeside, args: 2},
+	adopt:     adopting,
 	extend:    &Extend,
 }
 

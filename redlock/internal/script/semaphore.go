@@ -24,6 +24,7 @@ var semaphore = dialect{
 	limit:     call{script: &SemLimit, shared: 2, reach: withQueue, args: 1},
 	peek:      call{script: &SemPeek, shared: 2, reach: withQueue, args: 1},
 	force:     call{script: &SemForce, shared: 2, reach: withQueue, args: 2},
+	adopt:     call{script: &SemAdopt, shared: 2, reach: withQueue, args: 4},
 	extend:    &SemExtend,
 	places:    &places{permits: "redquorum:s1", queue: "redquorum:sq", waiters: "redquorum:sw"},
 }

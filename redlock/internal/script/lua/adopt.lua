@@ -1,0 +1,29 @@
+-- Takes over a lease that was handed off: the vote of its former owner becomes that of an owner whose name nobody else has. So
+-- of two that adopt one lease, the second finds nothing. Repeated, it finds what it has done.
+--   KEYS, ARGV[1], ARGV[#ARGV] as in lib.lua   KEYS[6] record of an election
+--   ARGV[2] owner   ARGV[3] TTL, ms   ARGV[4] the former owner
+-- Returns {1}, of readers also 2 or 3 as rw_extend; {0}: neither has the vote; {-1}: this is no lock.
+--include base.lua
+--include line.lua
+--include mine.lua
+local owner, ttl, former = ARGV[2], ARGV[3], ARGV[4]
+local v = redis.pcall('HMGET', KEYS[1], 'r', owner, former)
+if v.err then
+  if not string.find(v.err, 'WRONGTYPE', 1, true) then redis.call('HMGET', KEYS[1], 'r', owner, former) end
+  return {-1}
+end
+if not drop(former) then ask('HDEL', KEYS[5], former) end -- what it may wait for here is nobody's
+local vote = v[2] or v[3]
+if not vote then return {0} end
+if v[1] then
+  if vote + 0 > 1e14 then return {0} end -- as in rw_extend
+  vote = string.format('%.0f', math.max((now - now % 1000) / 1000 + 1 + ttl, vote + 0))
+elseif not (v[2] and mine(KEYS[1], owner) or v[3] and mine(KEYS[1], former)) then
+  return {0}
+end
+keep(KEYS[1], ttl)
+if v[1] or not v[2] then redis.call('HSET', KEYS[1], owner, vote) end
+redis.call('HDEL', KEYS[1], former)
+if ask('HGET', KEYS[6], 'o') == redis.sha1hex(former) then ask('HSET', KEYS[6], 'o', redis.sha1hex(owner)) end
+if v[1] and redis.call('EXISTS', KEYS[4]) == 1 then return {2} end
+return {1}
