@@ -1,7 +1,8 @@
 -- What the scripts of a lock with readers share. While readers have it (a read phase), the lock's
 -- hash has the field r = "drawn told marking": the token that the phase drew here, the one that
 -- newcomers are told, the marker id under which it began. And for each reader: its owner -> until
--- when it has the vote, server time in ms. A reader that waits has an entry "deadline_ms ttl_ms r"
+-- when it has the vote, server time in ms. A token beside r is that of a writer that has given its
+-- vote up: who hands over to a writer removes r first. A reader that waits has an entry "deadline_ms ttl_ms r"
 -- in waiters, and no place in the queue: to all other scripts it is nobody.
 --include base.lua
 --include push.lua
@@ -34,13 +35,13 @@ local function writer()
   return first
 end
 
--- Begins a phase, and gives it an end: see own in grant.lua. Then the readers are written, each
--- with its end.
+-- Begins a phase, and gives it an end, though who had the lock before had a later one: see own in
+-- grant.lua. Then the readers are written, each with its end.
 local function begin(t, ttl, ...)
   redis.call('HSET', KEYS[1], 'r', t .. ' ' .. t .. ' ' .. tag, ...)
-  if redis.call('PTTL', KEYS[1]) >= ttl + 0 then return end
+  local left = redis.call('PTTL', KEYS[1])
   if type(redis.pcall('PEXPIRE', KEYS[1], ttl)) == 'table' then
-    redis.call('DEL', KEYS[1])
+    if left < 0 then redis.call('DEL', KEYS[1]) end
     redis.call('PEXPIRE', KEYS[1], ttl)
     error('ERR a vote could not be given an end', 0)
   end

@@ -14,7 +14,7 @@ end
 if not mine(KEYS[1], owner) then return {0, now, '-'} end
 local n, why = count()
 if not n then return why end
-local left = redis.call('PTTL', KEYS[1])
-begin(text(n), ttl, owner, over(math.max(ttl + 0, left))) -- a validity that rests on a longer grant may still be trusted
+local longest = text(math.max(ttl + 0, redis.call('PTTL', KEYS[1]))) -- a validity that rests on a longer grant may still be trusted
+begin(text(n), longest, owner, over(longest))
 if tag ~= '!' then admit(false) end
 return {n, now, writer()}

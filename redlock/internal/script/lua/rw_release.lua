@@ -8,7 +8,9 @@ if redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then
   local fields = redis.call('HLEN', KEYS[1])
   local till = fields > 2 and redis.call('HGET', KEYS[1], owner)
   local had = redis.call('HDEL', KEYS[1], owner)
-  if had == 1 and fields == 2 then redis.call('HDEL', KEYS[1], 'r') end -- it was the last reader of a phase
+  if fields == 1 + had and (had == 1 or string.find(redis.call('HGET', KEYS[1], 'r') or '', '^%d+ %d+ ')) then
+    redis.call('HDEL', KEYS[1], 'r') -- it was the last reader of a phase
+  end
   if till and redis.call('HEXISTS', KEYS[1], 'r') == 1 then
     --include base.lua
     local nowms = (now - now % 1000) / 1000
@@ -25,42 +27,38 @@ local wrote = string.sub(hint, 1, 1) == '+'
 if wrote then hint = string.sub(hint, 2) end
 local first = hint ~= '' and ask('ZRANGE', KEYS[4], '0', '0', 'WITHSCORES')
 if first and first[2] and first[2] % 1 > 0 then hint = '' end -- tickets say who is next: see fair.lua
-local had, phase = redis.call('HEXISTS', KEYS[1], owner), redis.call('HEXISTS', KEYS[1], 'r') == 1
+local had = redis.call('HEXISTS', KEYS[1], owner)
+local phase = string.find(redis.call('HGET', KEYS[1], 'r') or '', '^%d+ %d+ ') ~= nil -- else it is a writer's, or no lock
 local waited = drop(owner)
 if not waited then ask('HDEL', KEYS[5], owner) end -- a reader's entry has no place
-if had == 0 then
-  if phase and waited and tag ~= '!' and writer() == '-' then
-    admit(false) -- they stood behind it alone
-  elseif not phase then
-    --include withdraw.lua
-    --include spent.lua
-  end
-  return 0
-end
 if phase then
-  redis.call('HDEL', KEYS[1], owner)
+  if had == 1 then redis.call('HDEL', KEYS[1], owner) end
   local readers, last = sweep()
   if readers > 0 then
-    shorten(last)
-    return 1
+    if had == 1 then
+      shorten(last)
+    elseif waited and tag ~= '!' and writer() == '-' then
+      admit(false) -- they stood behind it alone
+    end
+    return had
   end
+  redis.call('HDEL', KEYS[1], 'r') -- before the vote is another's: see rw.lua
+elseif had == 0 then
+  --include withdraw.lua
+  --include spent.lua
+  return 0
 end
 local served = 0
 if tag ~= '!' and (phase or redis.call('HLEN', KEYS[1]) == 1) then
   if wrote then served = admit(true) end
   if served == 0 then
     served = hand(hint)
-    if served == true and phase then redis.call('HDEL', KEYS[1], 'r') end
     if served == false then served = admit(true) end
   end
 end
-if not phase then
-  redis.call('HDEL', KEYS[1], owner)
-elseif served == 0 or not served then
-  redis.call('HDEL', KEYS[1], 'r') -- nobody is served
-end
+if not phase then redis.call('HDEL', KEYS[1], owner) end
 if served == 0 or not served then
   --include spent.lua
 end
 if served == nil then return redis.error_reply('FORGOT marker') end
-return 1
+return had

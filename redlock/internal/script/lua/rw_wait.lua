@@ -9,8 +9,8 @@ if type(phase) == 'string' and string.find(phase, '^%d+ %d+ ') then -- else it i
   if readers == 0 then
     local n, why = count()
     if not n then return why end
+    redis.call('HDEL', KEYS[1], 'r') -- see rw.lua
     own(owner, text(n), ttl)
-    redis.call('HDEL', KEYS[1], 'r') -- at once: until then the readers' scripts do not see the vote
     drop(owner)
     return {n, now, writer()}
   end

@@ -1,6 +1,6 @@
 -- Removes the readers whose time is over. Returns how many are left, and until when the last of
 -- them (ms). A token in the place of an end is that of a writer whose release was interrupted: it
--- has given the vote up.
+-- has given the vote up (rw.lua).
 local function sweep()
   local all, left, last = redis.call('HGETALL', KEYS[1]), 0, 0
   for i = 1, #all, 2 do
