@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -88,6 +89,7 @@ func TestOneOfThoseThatAdoptAHandoffGetsTheLease(t *testing.T) {
 		} {
 			l, err := take()
 			require.NoError(t, err, name)
+			synctest.Wait() // for what is under way
 			handed, err := l.Handoff()
 			require.NoError(t, err, name)
 			h, err := ParseHandoff(handed.Secret())
@@ -100,6 +102,7 @@ func TestOneOfThoseThatAdoptAHandoffGetsTheLease(t *testing.T) {
 				require.ErrorIs(t, err, ErrNotHeld, name)
 			}
 			require.NoError(t, first.Err(), name)
+			synctest.Wait()
 			again, err := first.Handoff()
 			require.NoError(t, err, name)
 			second, err := r.Adopt(t.Context(), again)
@@ -109,8 +112,10 @@ func TestOneOfThoseThatAdoptAHandoffGetsTheLease(t *testing.T) {
 			require.ErrorIs(t, err, ErrNotHeld, name)
 			_, err = q.Adopt(t.Context(), again)
 			require.ErrorIs(t, err, ErrNotHeld, name)
-			time.Sleep(10 * time.Second) // a leader's last word
-			NothingLeft(t, cluster)
+			synctest.Wait()
+			for _, s := range cluster.Servers { // a leader's last word stays for a while
+				require.Zero(t, Admin(t, s, "EXISTS", "k", "redquorum:s1:{k}", QueueOf("k"), WaitersOf("k")), name)
+			}
 		}
 	})
 }
@@ -145,13 +150,16 @@ func TestAdoptAfterNoQuorumGoesOnWithWhatItGot(t *testing.T) {
 // The commands of a script each do one thing with a lease, by what the first of them printed.
 func TestBorrowedLeaseLeavesItsHandoffGood(t *testing.T) {
 	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
-		h, err := p.Hold(t, "k", TTL(9*time.Second)).Handoff()
+		held := p.Hold(t, "k", TTL(9*time.Second))
+		synctest.Wait() // for what is under way
+		h, err := held.Handoff()
 		require.NoError(t, err)
 		for range 3 {
 			time.Sleep(5 * time.Second)
 			l, err := q.Borrow(t.Context(), h)
 			require.NoError(t, err)
 			require.NoError(t, l.Extend(t.Context(), 9*time.Second))
+			synctest.Wait()
 			_, err = l.Handoff()
 			require.NoError(t, err)
 		}

@@ -35,7 +35,7 @@ type hold struct {
 	b        ballot.Ballot // the votes at each member, and how they were obtained
 	wake     chan struct{} // capacity 1: something was heard; nil: no attempt waits for that
 	longest  time.Duration // the longest TTL that a member was asked for
-	taking   int           // rejoins without an answer
+	taking   int           // rejoins and adoptions without an answer
 	released bool          // the release has been submitted
 	handed   bool          // there will be none: see handOff
 	heir     *hold         // with handed: this client's, which releases what the owner has; or nil
@@ -335,7 +335,7 @@ func (withdrawal) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
 	return ballot.VoteOf(c.Outcome, false)
 }
 
-// rejoined books the answer to a rejoin, by which the member may have taken the lease back.
+// rejoined books the answer to a rejoin or an adoption, by which the member may have given the lease a vote.
 func (h *hold) rejoined(i int, mayHave bool) {
 	h.mu.Lock()
 	h.taking--

@@ -520,6 +520,11 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	if t := k.c.trace.renewal; t != nil && !n.manual {
 		n.traced(t)
 	}
+	if h := n.items[0].l.hold; n.moves() {
+		h.mu.Lock()
+		h.taking += len(k.c.members)
+		h.mu.Unlock()
+	}
 	cmd := k.c.buffer()
 	command := n.encode(cmd)
 	r := k.c.rounds.Start(k.c.members, &quorum.Question{
@@ -531,9 +536,13 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	return r
 }
 
+// moves reports whether the members are to move the votes of a former owner: a call that comes late leaves a vote, as a
+// re-join does.
+func (n *renewal) moves() bool { return n.adopt && n.items[0].l.hold.former != "" }
+
 func (n *renewal) encode(buf *[]byte) member.Command {
 	first := n.items[0].l.hold
-	if n.adopt && first.former != "" {
+	if n.moves() {
 		return first.having().Adopt(buf, first.owner, first.former, n.items[0].ttl)
 	}
 	renewal := first.wire.Renew(buf, len(n.items))
@@ -551,6 +560,10 @@ func (n *renewal) encode(buf *[]byte) member.Command {
 func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	n.requested(r, c)
 	defer n.heard(c.Outcome == member.Answered)
+	if n.moves() {
+		moved := c.Outcome == member.Answered && len(c.Reply.Elems) == 1 && c.Reply.Elems[0].Int > 0
+		defer n.items[0].l.hold.rejoined(c.Index, moved || c.Outcome == member.Unknown)
+	}
 	if c.Outcome != member.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
 		return ballot.VoteOf(c.Outcome, false)
 	}

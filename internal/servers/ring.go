@@ -39,6 +39,7 @@ var ring = map[string][]string{
 		"TestUserWithTheListedPermissionsCanDoEverything", "TestUserWithTheListedPermissionsCanShareLocks",
 		"TestUserWithoutInfoLeavesTheMarkersAlone",
 		"TestWithoutCLIENTAndINFOAndPUBLISHLocksWorkAndTheRiskIsSaid",
+		"TestAdoptMovesWhatTheLeaseHasAndNothingElse", "TestWhoHoldsSomethingKeepsItAtAFullServer",
 		"TestWrongPasswordIsSaidToBeThatAndIsNotTold",
 	},
 	"fence/fenceredis":            {"TestCommandsAnswerThroughTheGuard", "TestDamagedKeyAcceptsNobody", "TestServerIsAGuard"},

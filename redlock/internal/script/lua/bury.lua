@@ -4,6 +4,7 @@
 -- first; one that names the owner is no matter to others, and one that does not only delays a re-join of theirs.
 -- Who is named loses its place in the queue as well: a holder that others served while it waited here would be served again.
 do
+  drop('') -- it is nobody: a write that needs no memory, see keep in mine.lua
   for _, waiter in ipairs(ARGV[2] ~= '' and redis.call('ZRANGE', KEYS[4], 0, -1) or {}) do
     if redis.sha1hex(waiter) == ARGV[2] then drop(waiter) end
   end

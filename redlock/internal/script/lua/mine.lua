@@ -12,7 +12,8 @@ local function mine(key, owner)
 end
 
 -- Lengthens what is the owner's, and writes in any case: from Redis 7.2 on WAIT waits for what its connection has written,
--- and where replicas must have a vote, it is of no use that another connection wrote it.
+-- and where replicas must have a vote, it is of no use that another connection wrote it. It needs no memory. So it comes before
+-- all that needs some: a server that has none left refuses a script at the first of its writes alone, and only if that needs some.
 local function keep(key, ttl)
   local left = redis.call('PTTL', key)
   redis.call('PEXPIRE', key, left < tonumber(ttl) and ttl or string.format('%.0f', left))

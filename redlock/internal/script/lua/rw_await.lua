@@ -21,8 +21,8 @@ elseif left == -2 or told(mine[1]) and (mine[2] or next == '-') then
     begin(t, ttl, owner, over(ttl))
   else
     if not mine[2] or mine[2] + 0 < over(ttl) + 0 then mine[2] = over(ttl) end
+    redis.call('PEXPIRE', KEYS[1], left < ttl + 0 and ttl or text(left)) -- see keep in mine.lua
     redis.call('HSET', KEYS[1], owner, mine[2])
-    lengthen(KEYS[1], ttl)
   end
   ask('HDEL', KEYS[5], owner)
   if next == '-' then admit(false) end -- the writer that they waited behind is gone

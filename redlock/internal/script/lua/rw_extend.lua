@@ -18,11 +18,16 @@ for at = 1, #KEYS, 2 do
     if v[1] then
       local over = math.max(nowms + 1 + ttl, v[2] + 0)
       out[i] = v[2] + 0 > 1e14 and 0 or 1 -- a token: a release was interrupted
-      if out[i] == 1 then redis.call('HSET', key, owner, string.format('%.0f', over)) end
+      if out[i] == 1 then
+        keep(key, ttl) -- the key first: see keep
+        redis.call('HSET', key, owner, string.format('%.0f', over))
+      end
+    elseif mine(key, owner) then
+      keep(key, ttl)
+      out[i] = 3
     else
-      out[i] = mine(key, owner) and 3 or 0
+      out[i] = 0
     end
-    if out[i] > 0 then keep(key, ttl) end
     if out[i] == 1 and redis.call('EXISTS', KEYS[at + 1]) == 1 then out[i] = 2 end
   end
 end

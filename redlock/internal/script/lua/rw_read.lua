@@ -31,6 +31,6 @@ if not mine[2] and foreign(KEYS[1]) then return redis.error_reply('FOREIGN no lo
 local told, marking = string.match(mine[1] or '', '^%d+ (%d+) (.*)$')
 if marking ~= tag or not mine[2] and redis.call('EXISTS', KEYS[4]) == 1 then return -math.max(left, 1) end
 if mine[2] and mine[2] + 0 > over + 0 then over = mine[2] end
+if mine[2] or left < ttl + 0 then redis.call('PEXPIRE', KEYS[1], left < ttl + 0 and ttl or string.format('%.0f', left)) end -- see keep in mine.lua
 redis.call('HSET', KEYS[1], owner, over)
-if left < ttl + 0 then redis.call('PEXPIRE', KEYS[1], ttl) end
 return told + 0

@@ -26,8 +26,9 @@ if not v[2] and buried(owner) then return 0 end
 if there then
   local till = over(ttl)
   if v[2] and v[2] + 0 > till + 0 then till = v[2] end
+  local left = redis.call('PTTL', KEYS[1])
+  redis.call('PEXPIRE', KEYS[1], left < ttl + 0 and ttl or text(left)) -- see keep in mine.lua
   redis.call('HSET', KEYS[1], owner, till)
-  lengthen(KEYS[1], ttl)
 else
   n, why = count()
   if not n then return why end

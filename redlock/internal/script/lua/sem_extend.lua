@@ -19,9 +19,10 @@ for i, key in ipairs(KEYS) do
         if not string.find(slots, ' ' .. slot .. ':', 1, true) then out[i] = 0 end
       end
     end
-    if out[i] == 1 then -- the key first: it outlives what is in it
+    if out[i] == 1 then -- the key first: it outlives what is in it; and see keep in mine.lua
       deadline = math.max(deadline + 0, ms + ttl)
-      if redis.call('PTTL', key) <= deadline - ms then redis.call('PEXPIRE', key, string.format('%.0f', 2 * (deadline - ms) + 1)) end
+      local left = redis.call('PTTL', key)
+      redis.call('PEXPIRE', key, string.format('%.0f', left <= deadline - ms and 2 * (deadline - ms) + 1 or left))
       redis.call('HSET', key, owner, string.format('%.0f', deadline) .. slots)
     end
   end

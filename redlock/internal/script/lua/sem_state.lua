@@ -10,7 +10,7 @@ local function text(n) return string.format('%.0f', n) end
 
 -- Removes the records that have ended, and their slots. Slots that no record names are what an interruption left.
 local function sweep()
-  local all, low, gone, named = redis.call('HGETALL', KEYS[1]), nil, {}, {}
+  local all, low, gone, named = redis.call('HGETALL', KEYS[1]), nil, {''}, {} -- '' is no field: a write that needs no memory
   local function remove(least)
     if #gone <= least then return end
     redis.call('HDEL', KEYS[1], unpack(gone)) -- a record together with its slots
@@ -66,14 +66,12 @@ local function permits(record) return string.match(record, ' (.*)$') end
 -- How long another owner has to wait at least, in negative ms; none: where nothing ends.
 local function refusal(none) return -math.max(earliest and earliest - ms or (none or 1) / 3, 1) end
 
--- Lengthens the key, so that it does not end before a deadline.
+-- Lengthens the key, so that it does not end before a deadline. It writes in any case: see keep in mine.lua.
 local function outlive(deadline)
   local most = deadline - ms
   local left = redis.call('PTTL', KEYS[1])
-  if left <= most then
-    left = 2 * most + 1
-    redis.call('PEXPIRE', KEYS[1], text(left))
-  end
+  if left <= most then left = 2 * most + 1 end
+  redis.call('PEXPIRE', KEYS[1], text(left))
   over = ms + left - 1
 end
 
