@@ -361,7 +361,7 @@ func MaxHold(d time.Duration) LockOption {
 // As names the owner for re-entry. While this client holds the lock for the same owner, Lock and
 // TryLock return the same lease at once. The lock is freed after as many Unlocks. The client keeps
 // the count, and the members see one lease. Without As, a second Lock waits for the first, even in
-// the same goroutine.
+// the same goroutine. If its context ends with the first lease, it is ErrNested at once.
 func As(owner string) LockOption {
 	return func(t *terms) { t.as = owner }
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
@@ -148,18 +147,4 @@ func (d downgraded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 		h.requested(r, c)
 	}
 	return ballot.VoteOf(ans.Outcome, ans.N > 0)
-}
-
-// insideOf is the key under which the context of a read lease tells its name: whoever asks for the
-// write lock with it would wait for itself.
-type insideOf struct {
-	c    *Client
-	name string
-}
-
-// inside reports whether ctx belongs to a lease of the name that other leases of it are held
-// beside.
-func (c *Client) inside(ctx context.Context, name string) bool {
-	l, ok := ctx.Value(insideOf{c, name}).(*Lease)
-	return ok && clock.Until(l.ValidUntil(), time.Now()) > 0
 }

@@ -177,12 +177,15 @@ func (e *Election) leases(op string, l *Lease) error {
 //
 //   - The error of fn, if fn returned one while the lease was held.
 //   - ctx's error, joined with that of fn if it is another one, if ctx has ended.
-//   - ErrForeignKey, ErrTokensExhausted, ErrClosed, ErrInput.
+//   - ErrForeignKey, ErrTokensExhausted, ErrNested, ErrClosed, ErrInput.
 func (e *Election) Run(ctx context.Context, value []byte, fn func(ctx context.Context, lease *Lease) error) error {
 	if fn == nil {
 		return badInput(opElection, "nil function")
 	}
 	if err := e.check(ctx, opElection, value); err != nil {
+		return err
+	}
+	if err := e.lock.c.nested(ctx, &want{op: opElection, name: e.lock.name, terms: &e.lock.terms}); err != nil {
 		return err
 	}
 	for {

@@ -30,6 +30,10 @@ var (
 	// ErrUpgrade: the owner has a lease of a reader, and asks for that of a writer. It would wait
 	// for itself. Unlock the lease first, and expect that others write in between.
 	ErrUpgrade = errors.New("a reader cannot become a writer")
+	// ErrNested: the context of the call ends with a lease of the same lock, so the call would wait for
+	// itself. If both calls name one owner (As), the inner one enters the lease of the outer one.
+	ErrNested = errors.New("the context ends with a lease of this lock, so the call would wait for itself;" +
+		" give both calls one owner (As), or take a context that outlives the lease")
 	// ErrNotHeld: the lease was unlocked or handed off before, or a majority of the members does
 	// not have the lease that Adopt was given.
 	ErrNotHeld = errors.New("lease is not held")

@@ -211,10 +211,8 @@ func (c leaseContext) Value(key any) any {
 	switch key {
 	case ownLease{c.l}, innermost{}:
 		return c.l
-	case insideOf{c.l.c, c.l.key}:
-		if c.l.Shared() {
-			return c.l
-		}
+	case around{}:
+		return &enclosing{[]*Lease{c.l}, c.Context}
 	}
 	return c.Context.Value(key)
 }

@@ -203,8 +203,11 @@ func (c setContext) Value(key any) any {
 	if own, ok := key.(ownLease); ok && slices.ContainsFunc(c.s.all, func(l *Lease) bool { return l.whole() == own.l }) {
 		return own.l
 	}
-	if key == (innermost{}) {
+	switch key {
+	case innermost{}:
 		return nil // several
+	case around{}:
+		return &enclosing{c.s.all, c.Context}
 	}
 	return c.Context.Value(key)
 }

@@ -235,7 +235,14 @@ func (g *gathering) gather(ctx context.Context) error {
 // enterAgain takes what the owner (As) holds already.
 func (g *gathering) enterAgain(ctx context.Context) error {
 	for i := range g.parts {
-		if err := g.parts[i].enterAgain(ctx); err != nil {
+		p := &g.parts[i]
+		if err := p.enterAgain(); err != nil {
+			return err
+		}
+		if p.again {
+			continue
+		}
+		if err := p.c.nested(ctx, &p.want); err != nil {
 			return err
 		}
 	}
@@ -257,8 +264,8 @@ func (g *gathering) heldBehind(j int) (name string, behind bool) {
 	return "", false
 }
 
-func (p *part) enterAgain(ctx context.Context) (err error) {
-	p.lease, err = p.c.again(ctx, &p.want)
+func (p *part) enterAgain() (err error) {
+	p.lease, err = p.c.again(&p.want)
 	p.again = p.lease != nil
 	return err
 }
@@ -396,7 +403,7 @@ func (g *gathering) wait(ctx context.Context, j int, now time.Time) error {
 	}
 	defer p.c.leaveLine(&p.want, place)
 	if a == nil {
-		if err := p.enterAgain(ctx); p.again || err != nil {
+		if err := p.enterAgain(); p.again || err != nil {
 			return err
 		}
 		p.lease, p.res, err = p.c.attempts(ctx, p.in, &p.want, past)

@@ -51,6 +51,7 @@ func (m *Mutex) init(c *Client, k *kind, name string, opts []LockOption) {
 //
 //   - ErrHeld, ErrNoQuorum or ErrQuarantined, wrapped with ctx's error, if ctx ended first.
 //   - ErrNoQuorum, if no majority could be asked for too long.
+//   - ErrNested or ErrUpgrade, if ctx ends with a lease of this lock: the call would wait for itself.
 //   - ErrTooSlow, ErrForeignKey, ErrTokensExhausted, ErrClosed, ErrInput.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 	return m.c.acquire(ctx, want{op: opLock, name: m.name, terms: &m.terms})

@@ -85,9 +85,12 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: err}
 	}
 	if w.enters() {
-		if l, err := c.again(ctx, &w); l != nil || err != nil {
+		if l, err := c.again(&w); l != nil || err != nil {
 			return l, result{}, err
 		}
+	}
+	if err := c.nested(ctx, &w); err != nil {
+		return nil, result{}, err
 	}
 	if obtain := w.terms.kind.obtain; obtain != nil {
 		return obtain(c, ctx, in, w)
@@ -114,7 +117,7 @@ func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error
 	}
 	defer c.leaveLine(&w, place)
 	if w.enters() { // another goroutine of the same owner may have been before us in line
-		if l, err := c.again(ctx, &w); l != nil || err != nil {
+		if l, err := c.again(&w); l != nil || err != nil {
 			return l, result{}, err
 		}
 	}
@@ -147,12 +150,12 @@ func (c *Client) futile(w *want) error {
 }
 
 // enters reports whether again has anything to look at.
-func (w *want) enters() bool { return w.terms.as != "" || w.terms.kind.weaker != nil }
+func (w *want) enters() bool { return w.terms.as != "" }
 
 // again gets a lock by re-entry. An owner that has a lease beside others cannot get one alone.
-func (c *Client) again(ctx context.Context, w *want) (*Lease, error) {
+func (c *Client) again(w *want) (*Lease, error) {
 	l, held := c.owners.again(w.name, w.terms.as, w.terms.kind.together)
-	if held && l == nil || w.terms.kind.weaker != nil && c.inside(ctx, w.name) {
+	if held && l == nil {
 		return nil, &keyError{op: w.op, key: w.name, err: ErrUpgrade}
 	}
 	return l, nil

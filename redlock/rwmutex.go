@@ -29,7 +29,7 @@ func (c *Client) RWMutex(name string, opts ...LockOption) *RWMutex {
 }
 
 // Lock waits until it gets the lock for a writer. It does what Mutex.Lock does, and fails as that
-// does. If the owner (As) holds a read lease of this name, or if ctx is the context of one, Lock
+// does. If the owner (As) holds a read lease of this name, or if ctx ends with one, Lock
 // returns ErrUpgrade at once, because it would wait for itself.
 func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.write.Lock(ctx) }
 
