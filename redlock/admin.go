@@ -185,7 +185,12 @@ func (in *Inspection) told(each func(client string, who *string)) {
 func shown(hash string) string { return hash[:min(6, len(hash))] }
 
 // Hash returns the name under which Inspect shows the owner of this lease.
-func (l *Lease) Hash() string { return shown(script.Hash([]byte(l.hold.owner))) }
+func (l *Lease) Hash() string {
+	if l.none() {
+		return ""
+	}
+	return shown(script.Hash([]byte(l.hold.owner)))
+}
 
 // ForceUnlock takes a lock from its holder at every member that it can reach. The next waiter gets
 // the lock, as after an Unlock. It is for a person who knows that the holder is gone. If you have

@@ -134,6 +134,9 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 // Close may be called twice. A Tracer or a Logger should not wait for Close, because Close waits for
 // it, until those two seconds are over: such a callback calls Close on a goroutine of its own.
 func (c *Client) Close() error {
+	if c == nil { // what an Open that has failed returns
+		return nil
+	}
 	if c.closing.CompareAndSwap(false, true) {
 		c.close()
 		close(c.gone)

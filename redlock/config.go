@@ -291,10 +291,13 @@ func checkMembers(n int) error {
 	return nil
 }
 
-// checkGuard refuses members that would vote without their memory, which nobody would notice.
+// checkGuard refuses members that are none, or that would vote without their memory, which nobody would notice.
 func (c Config) checkGuard(members []member.Member) error {
 	var all []error
 	for i, m := range members {
+		if m == nil {
+			all = append(all, badInput("open", "member %d is nil", i+1))
+		}
 		if g, ok := m.(member.Guarded); ok && !g.Guarded() && c.RestartGuard != GuardOff {
 			all = append(all, badInput("open", "member %d (%s) has no restart guard: set node.Config.Guard, or let Open make the members with Config.Dialer", i+1, m.Name()))
 		}

@@ -14,7 +14,7 @@ const opDowngrade = "downgrade"
 
 // Shared reports whether other leases of the same name may be held at the same time: those of
 // RWMutex.RLock.
-func (l *Lease) Shared() bool { return l.hold.terms.kind.together }
+func (l *Lease) Shared() bool { return !l.none() && l.hold.terms.kind.together }
 
 // Downgrade makes a lease of RWMutex.Lock one of a reader, and returns that. Nobody writes in
 // between: the lock is held throughout, with the same token and the same validity. The write lease
@@ -32,6 +32,9 @@ func (l *Lease) Shared() bool { return l.hold.terms.kind.together }
 func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if ctx == nil {
 		return nil, badInput(opDowngrade, "nil context")
+	}
+	if l.none() {
+		return nil, noLease(opDowngrade)
 	}
 	if l.spent.Load() {
 		return nil, l.givenUp(opDowngrade)

@@ -80,6 +80,65 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 	})
 }
 
+// What a call returns beside an error is a lease, a set or a client that has ended, and no trap for a deferred call.
+func TestNilLeaseHasEnded(t *testing.T) {
+	ctx := t.Context()
+	for name, l := range map[string]*redlock.Lease{"nil": nil, "zero": new(redlock.Lease)} {
+		require.ErrorIs(t, l.Err(), redlock.ErrNotHeld, name)
+		require.ErrorIs(t, l.Unlock(ctx), redlock.ErrNotHeld, name)
+		require.EqualError(t, l.Extend(ctx, time.Second), "redlock: extend: nil lease: lease is not held", name)
+		_, err := l.Downgrade(ctx)
+		require.ErrorIs(t, err, redlock.ErrNotHeld, name)
+		require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrNotHeld, name)
+		<-l.Done()
+		require.Zero(t, l.Key(), name)
+		require.Zero(t, l.Token(), name)
+		require.Zero(t, l.ValidUntil(), name)
+		require.Zero(t, l.Votes()+l.Margin()+l.Slot()+len(l.Slots()), name)
+		require.False(t, l.Shared(), name)
+		require.Zero(t, l.Hash(), name)
+	}
+	for name, l := range map[string]*redlock.Leases{"nil": nil, "zero": new(redlock.Leases)} {
+		require.ErrorIs(t, l.Err(), redlock.ErrNotHeld, name)
+		require.ErrorIs(t, l.Unlock(ctx), redlock.ErrNotHeld, name)
+		require.ErrorIs(t, l.Extend(ctx, time.Second), redlock.ErrNotHeld, name)
+		require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrNotHeld, name)
+		<-l.Done()
+		require.Zero(t, l.ValidUntil(), name)
+		require.Zero(t, l.Token("k"), name)
+		require.Zero(t, l.Votes()+l.Margin()+len(l.All()), name)
+		require.Nil(t, l.Of("k"), name)
+	}
+	var c *redlock.Client
+	require.NoError(t, c.Close())
+}
+
+// A lock that no client has made, and a member that is none, are mistakes of arguments like others.
+func TestLockOfNoClientIsBadInput(t *testing.T) {
+	ctx := t.Context()
+	for name, call := range map[string]func() error{
+		"Mutex.Lock":    func() error { _, err := new(redlock.Mutex).Lock(ctx); return err },
+		"Mutex.TryLock": func() error { _, err := new(redlock.Mutex).TryLock(ctx); return err },
+		"Mutex.Do": func() error {
+			return new(redlock.Mutex).Do(ctx, func(context.Context, *redlock.Lease) error { return nil })
+		},
+		"RWMutex.Lock":         func() error { _, err := new(redlock.RWMutex).Lock(ctx); return err },
+		"RWMutex.RLock":        func() error { _, err := new(redlock.RWMutex).RLock(ctx); return err },
+		"RWMutex.TryRLock":     func() error { _, err := new(redlock.RWMutex).TryRLock(ctx); return err },
+		"Semaphore.Acquire":    func() error { _, err := new(redlock.Semaphore).Acquire(ctx); return err },
+		"Semaphore.TryAcquire": func() error { _, err := new(redlock.Semaphore).TryAcquire(ctx); return err },
+		"Semaphore.SetLimit":   func() error { return new(redlock.Semaphore).SetLimit(ctx, 1) },
+		"Semaphore.Limit":      func() error { _, err := new(redlock.Semaphore).Limit(ctx); return err },
+		"Election.Campaign":    func() error { _, err := new(redlock.Election).Campaign(ctx, nil); return err },
+		"Election.Leader":      func() error { _, err := new(redlock.Election).Leader(ctx); return err },
+		"Multi.Lock":           func() error { _, err := new(redlock.Multi).Lock(ctx); return err },
+		"Join.Lock":            func() error { _, err := redlock.Join(new(redlock.Mutex)).Lock(ctx); return err },
+		"New":                  func() error { _, err := redlock.New([]member.Member{nil}); return err },
+	} {
+		require.ErrorIs(t, call(), redlock.ErrInput, name)
+	}
+}
+
 // Whoever builds a list of options may have none for a place in it.
 func TestOptionThatIsNilChangesNothing(t *testing.T) {
 	require.Equal(t, redlock.Scripts(), redlock.Scripts(nil, nil))

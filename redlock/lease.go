@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -19,6 +20,9 @@ import (
 // when its validity is over. A local timer watches the validity, whatever the network does. The
 // client cancels the lease's context before another owner can get the lock, and Err says why. A
 // lease that has ended never comes back. A Lease is safe for concurrent use.
+//
+// The nil Lease, as a call returns it beside an error, is a lease that has ended: its methods return
+// ErrNotHeld, its context has ended, and all else is zero.
 type Lease struct {
 	c       *Client
 	hold    *hold // its votes at the members
@@ -98,6 +102,21 @@ func newLease(ctx context.Context, h *hold, res result, now time.Time) *Lease {
 	return l
 }
 
+// none reports whether l is no lease at all: what a call that has failed returns.
+func (l *Lease) none() bool { return l == nil || l.c == nil }
+
+// errNoLease is why the nil lease is not held.
+var errNoLease = fmt.Errorf("redlock: nil lease: %w", ErrNotHeld)
+
+func noLease(op string) error { return fmt.Errorf("redlock: %s: nil lease: %w", op, ErrNotHeld) }
+
+// ofNoLease is the context of the nil lease.
+var ofNoLease = sync.OnceValue(func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errNoLease)
+	return ctx
+})
+
 // user is the part that Do has in a lease, if an owner may have several. Unlocking it twice gives
 // up one part.
 func (l *Lease) user() *Lease {
@@ -120,17 +139,30 @@ func sooner(x, y time.Time) time.Time {
 }
 
 // Key returns the name of the lock.
-func (l *Lease) Key() string { return l.key }
+func (l *Lease) Key() string {
+	if l.none() {
+		return ""
+	}
+	return l.key
+}
 
 // Token returns the fencing token: greater than that of every earlier lease of this name. Give it
 // to the storage with each write, and let the storage refuse a lower one than it has seen (package
 // fence).
-func (l *Lease) Token() uint64 { return l.token }
+func (l *Lease) Token() uint64 {
+	if l.none() {
+		return 0
+	}
+	return l.token
+}
 
 // ValidUntil returns the instant until which you can rely on the lease, as known now. Renewals move
 // it. After the lease has ended, it is not later than that end. It is on the local clock and
 // carries a monotonic reading.
 func (l *Lease) ValidUntil() time.Time {
+	if l.none() {
+		return time.Time{}
+	}
 	l = l.whole()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,6 +190,9 @@ func (l *Lease) untilLocked() time.Time {
 // Votes returns the number of members that have the lease, by their own last word. It still counts
 // a member that has died or forgotten since the last renewal.
 func (l *Lease) Votes() int {
+	if l.none() {
+		return 0
+	}
 	now := time.Now()
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
@@ -166,7 +201,12 @@ func (l *Lease) Votes() int {
 
 // Margin returns how many members may forget the lease before another owner can get the lock: Votes
 // less the majority, never below 0.
-func (l *Lease) Margin() int { return max(0, l.Votes()-l.c.need) }
+func (l *Lease) Margin() int {
+	if l.none() {
+		return 0
+	}
+	return max(0, l.Votes()-l.c.need)
+}
 
 // Context returns a context that ends with the lease. context.Cause says why: ErrReleased,
 // ErrHandedOff or a *LostError. The context has the values of the context given to Lock, but not
@@ -174,6 +214,9 @@ func (l *Lease) Margin() int { return max(0, l.Votes()-l.c.need) }
 // A context that is derived from it, and a goroutine that waits for its end, hear of the end a
 // moment later.
 func (l *Lease) Context() context.Context {
+	if l.none() {
+		return ofNoLease()
+	}
 	l = l.whole()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,6 +279,9 @@ func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 // ErrHandedOff or a *LostError. It looks at the clock, so it is true at the instant of the call,
 // even after a suspend.
 func (l *Lease) Err() error {
+	if l.none() {
+		return errNoLease
+	}
 	l = l.whole()
 	l.mu.Lock()
 	err, past := l.err, clock.Until(l.untilLocked(), time.Now()) <= 0
@@ -365,6 +411,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return badInput("unlock", "nil context")
 	}
+	if l.none() {
+		return noLease("unlock")
+	}
 	if ctx.Value(ownLease{l.whole()}) != nil { // it ends with the lease, that is, now
 		ctx = context.WithoutCancel(ctx)
 	}
@@ -490,6 +539,9 @@ func (l *Lease) notHeld(op string) error {
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if ctx == nil {
 		return badInput("extend", "nil context")
+	}
+	if l.none() {
+		return noLease("extend")
 	}
 	if err := checkTTL(ttl, l.c.cfg); err != nil {
 		return badInput("extend", "TTL: %v", err)

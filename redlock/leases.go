@@ -28,6 +28,9 @@ type Leases struct {
 	cancel context.CancelCauseFunc
 }
 
+// none reports whether s are no leases at all: what a call that has failed returns.
+func (s *Leases) none() bool { return s == nil || len(s.all) == 0 }
+
 // newLeases makes a set of leases that are held.
 func newLeases(ctx context.Context, all []*Lease) *Leases {
 	s := &Leases{all: all, values: ctx}
@@ -112,6 +115,9 @@ func (s *Leases) Token(name string) uint64 {
 // Of returns the lease of a name, or nil. If several deployments have a lock of that name, it is the
 // first of them. The set ends with the lease, so unlock the set and not the lease.
 func (s *Leases) Of(name string) *Lease {
+	if s.none() {
+		return nil
+	}
 	if i := slices.IndexFunc(s.all, func(l *Lease) bool { return l.key == name }); i >= 0 {
 		return s.all[i]
 	}
@@ -119,12 +125,20 @@ func (s *Leases) Of(name string) *Lease {
 }
 
 // All returns the leases, in the order in which they were taken.
-func (s *Leases) All() []*Lease { return slices.Clone(s.all) }
+func (s *Leases) All() []*Lease {
+	if s.none() {
+		return nil
+	}
+	return slices.Clone(s.all)
+}
 
 // ValidUntil returns the instant until which you can rely on all leases, as known now: the earliest
 // end of any. See Lease.ValidUntil.
 func (s *Leases) ValidUntil() time.Time {
 	var until time.Time
+	if s.none() {
+		return until
+	}
 	for i, l := range s.all {
 		if at := l.ValidUntil(); i == 0 || clock.Until(at, until) < 0 {
 			until = at
@@ -145,6 +159,9 @@ func (s *Leases) Votes() int { return s.least((*Lease).Votes) }
 func (s *Leases) Margin() int { return s.least((*Lease).Margin) }
 
 func (s *Leases) least(of func(*Lease) int) int {
+	if s.none() {
+		return 0
+	}
 	n := of(s.all[0])
 	for _, l := range s.all[1:] {
 		n = min(n, of(l))
@@ -155,6 +172,9 @@ func (s *Leases) least(of func(*Lease) int) int {
 // Err returns nil while all leases are held and valid. After that it returns ErrReleased, or why the
 // first of them ended: a *LostError, whose Key is its name. It looks at the clock, as Lease.Err does.
 func (s *Leases) Err() error {
+	if s.none() {
+		return errNoLease
+	}
 	for _, l := range s.all {
 		if err := l.Err(); err != nil { // it may have been here before the set was told
 			s.end(err)
@@ -170,6 +190,9 @@ func (s *Leases) Err() error {
 
 // Context returns a context that ends with the first lease that ends: see Lease.Context.
 func (s *Leases) Context() context.Context {
+	if s.none() {
+		return ofNoLease()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx == nil {
@@ -231,6 +254,9 @@ func (c setContext) Done() <-chan struct{} {
 func (s *Leases) Unlock(ctx context.Context) error {
 	if ctx == nil {
 		return badInput("unlock", "nil context")
+	}
+	if s.none() {
+		return noLease("unlock")
 	}
 	return errors.Join(s.unlock(ctx)...)
 }
@@ -314,6 +340,9 @@ func (s *Leases) answered(ctx context.Context, rounds []*quorum.Round, errs []er
 func (s *Leases) Extend(ctx context.Context, ttl time.Duration) error {
 	if ctx == nil {
 		return badInput("extend", "nil context")
+	}
+	if s.none() {
+		return noLease("extend")
 	}
 	for _, l := range s.all {
 		if err := checkTTL(ttl, l.c.cfg); err != nil {

@@ -58,6 +58,9 @@ func join(locks []*Mutex) *Multi {
 	case slices.Contains(locks, nil):
 		m.err = errors.New("nil lock")
 		return m
+	case slices.ContainsFunc(locks, func(l *Mutex) bool { return l.c == nil }):
+		m.err = errors.New("a lock of no client: make it with Client.Mutex")
+		return m
 	}
 	slices.SortStableFunc(m.locks, func(x, y *Mutex) int { return cmp.Compare(x.key(), y.key()) })
 	for i, x := range m.locks {

@@ -39,6 +39,9 @@ func (c *Client) check(ctx context.Context, op, name string, ttl time.Duration) 
 	if ctx == nil {
 		return badInput(op, "nil context")
 	}
+	if c == nil { // the zero Mutex, or the like
+		return badInput(op, "a lock of no client: make it with Client.Mutex or the like")
+	}
 	if err := checkName(name, c.cfg); err != nil {
 		return badInput(op, "%v", err)
 	}

@@ -111,6 +111,9 @@ type Slot struct {
 // Slot returns the number of the lease's slot, of several the lowest. It is -1 for a lease of a lock
 // that has no slots.
 func (l *Lease) Slot() int {
+	if l.none() {
+		return 0
+	}
 	if p := l.hold.b.Permits(); len(p) > 0 {
 		return p[0].Slot
 	}
@@ -121,6 +124,9 @@ func (l *Lease) Slot() int {
 // slots. Token is that of the first. Tokens of different slots cannot be compared, so a storage keeps
 // the greatest for each resource and slot.
 func (l *Lease) Slots() []Slot {
+	if l.none() {
+		return nil
+	}
 	return slotsOf(l.hold.b.Permits())
 }
 
