@@ -2,6 +2,7 @@ package member
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -70,6 +71,14 @@ var (
 
 	ErrEnded = errors.New("attempt has ended") // NotSent again: not repeated after NOSCRIPT
 )
+
+// SilentError: a member has not answered a call in the time that the caller waits for any. It may
+// have executed the call, and may answer yet.
+type SilentError struct{ Within time.Duration }
+
+func (e *SilentError) Error() string {
+	return fmt.Sprintf("no answer within %v (MemberTimeout)", e.Within)
+}
 
 // ErrTokensExhausted: a member's counter of tokens has reached 2^53, beyond which numbers in
 // scripts are not exact. Counters begin at the server's time in µs. They get there only by a clock

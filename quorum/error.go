@@ -23,8 +23,8 @@ type Failure struct {
 	Op, Key string
 	Need    int
 	Votes   []MemberVote // in member order
-	// Early means that the other members decided, and the round did not wait for members whose vote
-	// is Open. Their silence proves nothing.
+	// Early means that the round did not wait for members whose vote is Open: the other members
+	// decided, or a context ended. Their silence proves nothing.
 	Early bool
 }
 
@@ -58,8 +58,12 @@ func (e *Failure) Error() string {
 			early++
 		}
 	}
-	fmt.Fprintf(&b, "%s%s: %d of %d members agreed, need %d (%d refused, %d failed or silent",
-		e.Op, name, yes, len(e.Votes), e.Need, no, failed-early)
+	late := ""
+	if yes >= e.Need {
+		late = " too late" // or nothing would have failed
+	}
+	fmt.Fprintf(&b, "%s%s: %d of %d members agreed%s, need %d (%d refused, %d failed or silent",
+		e.Op, name, yes, len(e.Votes), late, e.Need, no, failed-early)
 	if early > 0 {
 		fmt.Fprintf(&b, ", %d not waited for", early)
 	}
@@ -72,8 +76,10 @@ func (e *Failure) Error() string {
 		case v.Err != nil:
 			b.WriteString("; " + v.cause().Error())
 		case v.Vote == Open && e.Early: // counted above; it is no cause
-		case v.Vote == Open || v.Vote == Unsure:
+		case v.Vote == Open:
 			fmt.Fprintf(&b, "; %s: no answer", v.Member)
+		case v.Vote == Unsure:
+			fmt.Fprintf(&b, "; %s: no answer that counts", v.Member)
 		}
 	}
 	return b.String()

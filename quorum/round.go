@@ -192,6 +192,9 @@ func (r *Round) look() {
 	}
 }
 
+// Verdict returns the decision as it stands now.
+func (r *Round) Verdict() Verdict { return r.result() }
+
 func (r *Round) result() Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -285,6 +285,12 @@ func (m asyncMember) Submit(c *member.Call) {
 	}()
 }
 
+// Answers may come after the decision, before the error is made.
+func TestFailureOfAMajoritySaysThatItWasLate(t *testing.T) {
+	f := &Failure{Op: "acquire", Key: "k", Need: 2, Votes: []MemberVote{{"a:1", Yes, nil}, {"b:1", No, nil}, {"c:1", Yes, nil}}}
+	require.EqualError(t, f, `acquire "k": 2 of 3 members agreed too late, need 2 (1 refused, 0 failed or silent)`)
+}
+
 func TestFailureTellsCountsAndEveryCause(t *testing.T) {
 	cause := &member.ReplyError{Kind: member.KindBusy, Text: "BUSY Redis is busy"}
 	f := &Failure{Op: "acquire", Key: "k", Need: 3, Votes: []MemberVote{

@@ -295,7 +295,9 @@ func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
 	case ballot.TooSlow:
 		return &keyError{op: opAcquire, key: a.name(), err: ErrTooSlow}
 	case ballot.Unconfirmed:
-		return a.quorumError(opRaise, a.round.Votes(a.c.members), ErrNoQuorum, nil)
+		e := a.quorumError(opRaise, a.round.Votes(a.c.members), ErrNoQuorum, nil)
+		a.c.waited(&e.Failure, a.round.Verdict(), nil)
+		return e
 	case ballot.Stuck:
 		return a.failure(opWait, ErrHeld, ctx.Err())
 	case ballot.StoodBack:
@@ -364,8 +366,27 @@ func (a *attempt) refusal(r *quorum.Round, early bool) error {
 		kind = ErrHeld
 	}
 	e := a.quorumError(opAcquire, votes, kind, nil)
-	e.Early = early
+	if e.Early = early; !early {
+		a.c.silent(votes)
+	}
 	return e
+}
+
+// silent says of the members that a round has waited out how long that was.
+func (c *Client) silent(votes []quorum.MemberVote) {
+	for i := range votes {
+		if v := &votes[i]; v.Vote == quorum.Open && v.Err == nil {
+			v.Err = &member.SilentError{Within: c.cfg.MemberTimeout}
+		}
+	}
+}
+
+// waited books how the wait for a round ended: by the answers, by a context, or because the members were silent for too
+// long.
+func (c *Client) waited(f *quorum.Failure, v quorum.Verdict, cause error) {
+	if f.Early = v == quorum.Lost || cause != nil; !f.Early {
+		c.silent(f.Votes)
+	}
 }
 
 // failed counts the members that could not be asked, or did not say.
@@ -380,7 +401,9 @@ func failed(votes []quorum.MemberVote) (n int) {
 
 func (a *attempt) interrupted(op string, r *quorum.Round, cause error) error {
 	votes := r.Votes(a.c.members)
-	return a.quorumError(op, votes, reasonOf(votes, a.b.Need()), cause)
+	e := a.quorumError(op, votes, reasonOf(votes, a.b.Need()), cause)
+	e.Early = true
+	return e
 }
 
 func (a *attempt) quorumError(op string, votes []quorum.MemberVote, kind, cause error) *QuorumError {
@@ -392,7 +415,9 @@ func (a *attempt) quorumError(op string, votes []quorum.MemberVote, kind, cause 
 
 // failure explains why waiting ended, from what is known of each member.
 func (a *attempt) failure(op string, kind, cause error) error {
-	return a.quorumError(op, a.standing(), kind, cause)
+	e := a.quorumError(op, a.standing(), kind, cause)
+	e.Early = true // who was silent for too long is said to have been
+	return e
 }
 
 // hopeless is why an attempt stops waiting for a majority that it can ask.
@@ -414,6 +439,9 @@ func (a *attempt) standing() []quorum.MemberVote {
 	defer a.mu.Unlock()
 	for i := range out {
 		part, err := a.b.Standing(i, now, states)
+		if part == ballot.Silent {
+			err = &member.SilentError{Within: a.c.cfg.MemberTimeout}
+		}
 		out[i] = standing(a.c.members[i].Name(), &states[i], part, err)
 	}
 	return out
@@ -434,8 +462,10 @@ func standing(name string, st *member.State, part ballot.Standing, err error) qu
 		}
 	case part != ballot.Fails && !st.Inbox && st.Deaf != nil:
 		v.Err = st.Deaf
-	case part == ballot.Undecided:
+	case part == ballot.Undecided || part == ballot.Silent:
 		v.Vote = quorum.Open
+	case part == ballot.Unasked:
+		v.Vote = quorum.NotAsked
 	}
 	return v
 }

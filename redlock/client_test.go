@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -208,5 +209,18 @@ func TestOneProcessUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
 				require.NoError(t, client.Close())
 			}
 		})
+	}
+}
+
+// The server does not say which keys it forbids.
+func TestErrorOfOpenNamesTheKeysThatAUserLacks(t *testing.T) {
+	denied := &member.ReplyError{Kind: member.KindAuth, Text: "NOPERM this user has no permissions to access one of the keys used as arguments"}
+	err := withNeed(fmt.Errorf("marker: %w", denied))
+	require.ErrorIs(t, err, denied)
+	require.ErrorContains(t, err, "~redquorum:*")
+	denied.Text = "NOPERM this user has no permissions to access one of the channels used as arguments"
+	require.ErrorContains(t, withNeed(denied), "&redquorum:inbox:*")
+	for _, other := range []error{nil, member.ErrDown, &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS invalid username-password pair"}} {
+		require.Equal(t, other, withNeed(other))
 	}
 }

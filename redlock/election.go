@@ -291,10 +291,11 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if vacant {
 		return Leader{}, &keyError{op: opLeader, key: e.lock.name, err: ErrNoLeader}
 	}
-	votes := r.Votes(c.members)
-	return Leader{}, c.orClosed(opLeader, e.lock.name, &QuorumError{
-		Failure: quorum.Failure{Op: opLeader, Key: e.lock.name, Need: c.need, Votes: votes}, kind: ErrNoQuorum, cause: ctx.Err(),
-	})
+	why := &QuorumError{
+		Failure: quorum.Failure{Op: opLeader, Key: e.lock.name, Need: c.need, Votes: r.Votes(c.members)}, kind: ErrNoQuorum, cause: ctx.Err(),
+	}
+	c.waited(&why.Failure, quorum.Undecided, ctx.Err())
+	return Leader{}, c.orClosed(opLeader, e.lock.name, why)
 }
 
 // poll hears one question to all members.
@@ -424,9 +425,9 @@ func (l *Lease) say(ctx context.Context, op string, w *speech, value []byte) err
 		case v == quorum.Won:
 			return nil
 		}
-		return &QuorumError{
-			Failure: quorum.Failure{Op: op, Key: l.key, Need: l.c.need, Votes: votes, Early: v == quorum.Lost}, kind: ErrNoQuorum, cause: cause,
-		}
+		e := &QuorumError{Failure: quorum.Failure{Op: op, Key: l.key, Need: l.c.need, Votes: votes}, kind: ErrNoQuorum, cause: cause}
+		l.c.waited(&e.Failure, v, cause)
+		return e
 	}
 }
 

@@ -70,7 +70,8 @@ var (
 	// others have told another number of parties, or as many others are its parties.
 	ErrConflict = errors.New("latch or barrier has another count")
 	// ErrLimit: a stored limit of the semaphore is below the permits that were asked for at once.
-	// They cannot be had before somebody raises it: see Semaphore.SetLimit.
+	// They cannot be had before somebody raises it: see Semaphore.SetLimit. If the limit is 0, Acquire
+	// waits for that, and the error says so when its context has ended.
 	ErrLimit = errors.New("more permits than the stored limit allows")
 	// ErrInput: an argument cannot work. The error is an *InputError that says which one and why.
 	ErrInput = errors.New("bad input")

@@ -394,10 +394,9 @@ func (k *keeper) confirm(ctx context.Context, l *Lease, ttl time.Duration, now t
 	if v == quorum.Won {
 		return nil
 	}
-	return &QuorumError{
-		Failure: quorum.Failure{Op: opExtend, Key: l.key, Need: k.c.need, Votes: r.Votes(k.c.members), Early: v == quorum.Lost},
-		kind:    ErrNoQuorum, cause: cause,
-	}
+	e := &QuorumError{Failure: quorum.Failure{Op: opExtend, Key: l.key, Need: k.c.need, Votes: r.Votes(k.c.members)}, kind: ErrNoQuorum, cause: cause}
+	k.c.waited(&e.Failure, v, cause)
+	return e
 }
 
 // extendAll renews several leases for their holder, each for its own TTL, and waits until all are

@@ -496,7 +496,8 @@ func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) erro
 	case v == quorum.Won:
 		return nil
 	}
-	q := quorum.Failure{Op: opRelease, Key: l.key, Need: l.c.need, Votes: r.Votes(l.c.members), Early: v == quorum.Lost}
+	q := quorum.Failure{Op: opRelease, Key: l.key, Need: l.c.need, Votes: r.Votes(l.c.members)}
+	l.c.waited(&q, v, cause)
 	nothing := 0 // members that have nothing of ours: they said so, or were never asked for anything
 	for _, m := range q.Votes {
 		if m.Vote == quorum.Yes || m.Vote == quorum.NotAsked {

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -136,10 +137,9 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 		case c.isClosed():
 			return nil, &keyError{op: op, key: name, err: ErrClosed}
 		case v != quorum.Won:
-			return nil, &QuorumError{
-				Failure: quorum.Failure{Op: op, Key: name, Need: c.need, Votes: votes, Early: v == quorum.Lost},
-				kind:    reasonOf(votes, c.need), cause: cause,
-			}
+			e := &QuorumError{Failure: quorum.Failure{Op: op, Key: name, Need: c.need, Votes: votes}, kind: reasonOf(votes, c.need), cause: cause}
+			c.waited(&e.Failure, v, cause)
+			return nil, e
 		case known.current() >= c.need && clock.Elapsed(sent, time.Now()) < c.cfg.MaxTTL:
 			return known, nil
 		case ctx.Err() != nil:
@@ -167,8 +167,11 @@ func (j *limits) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
 	if c.Outcome == member.Answered {
 		a, ok = script.ReadAnswer(&c.Reply)
 	}
-	if !ok || !st.Votes || st.Gen != c.State.Gen {
+	switch {
+	case !ok:
 		return ballot.VoteOf(c.Outcome, false)
+	case !st.Votes || st.Gen != c.State.Gen: // no refusal either
+		return quorum.Unsure
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -214,6 +217,21 @@ type asker struct {
 func tooLow(stored int64, n int) bool {
 	_, limit, set := script.LimitOf(stored)
 	return set && limit > 0 && limit < n
+}
+
+// unlessNone says that the stored limit is 0, where a refusal would say that others have all permits.
+func (c *Client) unlessNone(ctx context.Context, w *want, err error) error {
+	if err == nil || !errors.Is(err, ErrHeld) {
+		return err
+	}
+	if _, limit, set := script.LimitOf(c.limits.get(w.name)); !set || limit != 0 {
+		return err
+	}
+	cause := errors.New("the limit in force is 0, so nobody gets a permit before it is raised")
+	if ctx.Err() != nil {
+		cause = fmt.Errorf("%w: %w", cause, ctx.Err())
+	}
+	return &keyError{op: w.op, key: w.name, err: ErrLimit, cause: cause}
 }
 
 // within returns a context that ends with ctx, or as soon as a limit is heard of that is too low for n

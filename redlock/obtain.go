@@ -145,7 +145,7 @@ func (c *Client) futile(w *want) error {
 	}
 	votes := make([]quorum.MemberVote, len(states))
 	for i := range votes {
-		votes[i] = standing(c.members[i].Name(), &states[i], ballot.Undecided, nil)
+		votes[i] = standing(c.members[i].Name(), &states[i], ballot.Unasked, nil)
 	}
 	return &QuorumError{
 		Failure: quorum.Failure{Op: opWait, Key: w.name, Need: c.need, Votes: votes}, kind: ErrNoQuorum,

@@ -304,12 +304,26 @@ func (c *Client) enough(up int) error {
 	return nil
 }
 
+// withNeed says which keys or channels a user lacks to whom the server forbids some, because the server does not.
+func withNeed(err error) error {
+	var reply *member.ReplyError
+	if !errors.As(err, &reply) || reply.Kind != member.KindAuth {
+		return err
+	}
+	for _, need := range []struct{ what, pattern string }{{"one of the keys", "~redquorum:*"}, {"one of the channels", "&redquorum:inbox:*"}} {
+		if strings.Contains(reply.Text, need.what) {
+			return fmt.Errorf("%w: the user needs %s besides the names of its locks: docs/servers.md, \"ACL\"", err, need.pattern)
+		}
+	}
+	return err
+}
+
 func (c *Client) notReady(kind, cause error) error {
 	f := quorum.Failure{Op: "open", Need: c.need}
 	for i, st := range c.states() {
 		v := quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.Yes}
 		if !st.Up {
-			v.Vote, v.Err = quorum.No, st.Err
+			v.Vote, v.Err = quorum.No, withNeed(st.Err)
 		}
 		if c.isBarred(i) {
 			v.Vote, v.Err = quorum.No, ErrDuplicateMember

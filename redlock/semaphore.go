@@ -80,7 +80,7 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 
 // TryAcquire asks once and does not wait for a permit. It takes one round trip, and one more if
 // members have given different slots. It fails with ErrHeld if so many slots are taken, and also if
-// others wait, and with ErrLimit as Acquire. Otherwise it does what Mutex.TryLock does.
+// others wait, and with ErrLimit as Acquire, or if the stored limit is 0. Otherwise it does what Mutex.TryLock does.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
 	w := s.want(opTryAcquirePermit)
 	w.try = true
@@ -210,10 +210,12 @@ func (c *Client) permit(ctx, in context.Context, w want) (*Lease, result, error)
 	p.gate = uint8(int(slot.Of(c.cfg.keyOf(w.name))) % len(c.members))
 	t.permits, w.terms = &p, &t
 	if p.n > 1 {
-		return c.several(ctx, in, w)
+		l, res, err := c.several(ctx, in, w)
+		return l, res, c.unlessNone(ctx, &w, err)
 	}
 	p.known = c.limits.get(w.name)
-	return c.compete(ctx, in, w)
+	l, res, err := c.compete(ctx, in, w)
+	return l, res, c.unlessNone(ctx, &w, err)
 }
 
 // permitsHeld has the slots of a new lease asked for at the members that have not given them, after

@@ -74,7 +74,7 @@ type Voter struct {
 	crowded int           // calls in a row that did not fit into its line
 	lives   time.Duration // of the entry there, as it said last; 0: Terms.Entry
 	ear     uint64        // State.Ear when it could be waited at last
-	err     error         // why its last call failed
+	err     error         // why its last call failed, or one of an attempt before: see cause
 
 	// What follows belongs to a generation of the member (a restored counter may lie below a yielded
 	// token, and its clock may be another's).
@@ -120,6 +120,10 @@ const (
 	open    word = iota // nothing yet, or nothing that stands in the way of a vote
 	refused             // the lock is another's
 	failed              // the call failed: Voter.err
+	// What an earlier attempt of the caller was told last, and this one has not been told anew. It decides nothing, and
+	// says why an attempt fails.
+	refusedBefore
+	failedBefore
 )
 
 // leaving is what a release was answered.
@@ -156,6 +160,9 @@ func (b *Ballot) Begin(owner string, voters []Voter, t Terms, past Past) {
 	b.owner, b.need, b.m, b.terms, b.part = owner, member.Majority(len(voters)), voters, t, min(t.TTL, t.Entry)
 	b.rtt, b.phase, b.start = time.Millisecond, fresh, past.Start
 	b.tried, b.doubt, b.notYet, b.darkSince = past.tried, past.doubt, past.notYet, past.dark
+	for i, s := range past.words {
+		b.m[i].word, b.m[i].err = s.word, s.err
+	}
 	switch {
 	case t.Permits > 0:
 		b.permits = newPermits(len(voters), &t)
@@ -430,21 +437,70 @@ func (b *Ballot) Disowned() (n int) {
 type Standing uint8
 
 const (
-	Undecided Standing = iota // the member has not answered
+	Undecided Standing = iota // the member has not answered yet
 	Votes                     // the member votes for us
-	Refuses                   // another owner has the lock
+	Refuses                   // another owner has the lock, or what we need of it
 	Fails                     // the last call to the member failed
+	Silent                    // the member has not answered for Terms.Timeout
+	Unasked                   // the member has not been asked
 )
 
 // Standing returns the part of member i, and why its last call failed.
 func (b *Ballot) Standing(i int, now time.Time, states []member.State) (Standing, error) {
 	switch m := &b.m[i]; {
 	case b.valid(i, now, states):
+		if b.permits != nil {
+			if in, _, _, _ := b.tally(now, states); !in.Has(i) { // other slots than most
+				return Refuses, nil
+			}
+		}
 		return Votes, nil
 	case m.word == failed:
 		return Fails, m.err
 	case m.word == refused:
 		return Refuses, nil
+	case m.pending > 0 && clock.Elapsed(m.since, now) >= b.terms.Timeout:
+		return Silent, nil
+	case m.word == failedBefore:
+		return Fails, m.err
+	case m.word == refusedBefore:
+		return Refuses, nil
+	case m.pending > 0:
+		return Undecided, nil
 	}
-	return Undecided, nil
+	return Unasked, nil
+}
+
+// said is what a member has told of the lock last.
+type said struct {
+	word word
+	err  error
+}
+
+// words are what the members have told last, for the next attempt to report; nil: nothing that stands in the way.
+func (b *Ballot) words() (out []said) {
+	for i := range b.m {
+		s := said{b.m[i].word, b.m[i].err}
+		switch s.word {
+		case open:
+			continue
+		case refused:
+			s.word = refusedBefore
+		case failed:
+			s.word = failedBefore
+		}
+		if out == nil {
+			out = make([]said, len(b.m))
+		}
+		out[i] = s
+	}
+	return out
+}
+
+// cause is why the last call of this attempt failed.
+func (m *Voter) cause() error {
+	if m.word == failed {
+		return m.err
+	}
+	return nil
 }

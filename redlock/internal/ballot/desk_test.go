@@ -427,7 +427,7 @@ func (c *clerk) event(word string) string {
 		return members(in) + " until " + c.ms(until)
 	case "standing":
 		standing, err := c.Standing(one, c.now, c.states)
-		said := map[Standing]string{Votes: "votes", Refuses: "refuses", Fails: "fails", Undecided: "undecided"}[standing]
+		said := map[Standing]string{Votes: "votes", Refuses: "refuses", Fails: "fails", Undecided: "undecided", Silent: "silent", Unasked: "unasked"}[standing]
 		if err != nil {
 			said += " " + fmt.Sprint(KindOf(err))
 		}

@@ -211,7 +211,7 @@ func (b *Ballot) refused(s *Step, early bool, now time.Time, states []member.Sta
 	}
 	foreign := 0
 	for i := range b.m {
-		if KindOf(b.m[i].err) == member.KindForeign {
+		if KindOf(b.m[i].cause()) == member.KindForeign {
 			foreign++
 		}
 	}

@@ -25,6 +25,7 @@ type Past struct {
 	doubt  quorum.Set // see Ballot
 	dark   time.Time  // since when fewer than a majority could be asked
 	ticket int64      // the caller's, agreed by an earlier attempt; 0: none
+	words  []said     // what the members told last
 }
 
 // tried counts attempts of one caller.
@@ -39,7 +40,7 @@ const tries = 3
 
 // Past returns what the attempt leaves to the next one, after Again.
 func (b *Ballot) Past() Past {
-	return Past{Start: b.start, tried: b.tried, notYet: b.notYet, doubt: b.doubt, dark: b.darkSince, ticket: b.ticket()}
+	return Past{Start: b.start, tried: b.tried, notYet: b.notYet, doubt: b.doubt, dark: b.darkSince, ticket: b.ticket(), words: b.words()}
 }
 
 // spent ends an attempt that another one may succeed.

@@ -169,7 +169,7 @@ func (b *Ballot) census(now time.Time, states []member.State) census {
 				c.sure++
 			}
 		}
-		switch KindOf(m.err) {
+		switch KindOf(m.cause()) {
 		case member.KindForeign:
 			c.foreign++
 			c.never++
