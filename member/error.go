@@ -3,6 +3,7 @@ package member
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -92,16 +93,19 @@ var ErrQuarantined = errors.New("member is in quarantine")
 
 // QuarantineError says until when a member does not vote. It matches ErrQuarantined.
 type QuarantineError struct {
-	Until     time.Time // the end of the quarantine; it may have passed while Restoring
+	Until     time.Time // the end of the quarantine; it may have passed while Restoring; zero: there is none, or it is not known
 	Restoring bool      // the member's token counters must be restored as well
 }
 
 func (e *QuarantineError) Error() string {
-	text := ErrQuarantined.Error() + " until " + e.Until.Format(time.TimeOnly)
-	if e.Restoring {
-		text += " and until its counters are restored"
+	var until []string
+	if !e.Until.IsZero() {
+		until = append(until, " until "+e.Until.Format(time.TimeOnly))
 	}
-	return text
+	if e.Restoring {
+		until = append(until, " until its counters are restored")
+	}
+	return ErrQuarantined.Error() + strings.Join(until, " and")
 }
 
 // Is reports whether target is ErrQuarantined.

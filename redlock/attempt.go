@@ -470,10 +470,11 @@ func standing(name string, st *member.State, part ballot.Standing, err error) qu
 	return v
 }
 
-// reasonOf says why a majority was not to be had: refusals alone, keys that are no locks, members that
-// may have forgotten, or members that could not be asked. Silence is never reported as "held".
+// reasonOf says why a majority was not to be had: refusals, keys that are no locks, members that may have forgotten, or
+// members that could not be asked. If a majority answered, and the refusals among them were in the way, it is the refusals,
+// whatever the others do. Silence is never reported as "held".
 func reasonOf(votes []quorum.MemberVote, need int) error {
-	refused, foreign, spentOut, resting, failed := 0, 0, 0, 0, 0
+	agreed, refused, foreign, spentOut, resting, failed := 0, 0, 0, 0, 0, 0
 	for _, v := range votes {
 		switch {
 		case ballot.KindOf(v.Err) == member.KindExhausted:
@@ -486,6 +487,8 @@ func reasonOf(votes []quorum.MemberVote, need int) error {
 			resting++
 		case v.Vote != quorum.Yes:
 			failed++
+		default:
+			agreed++
 		}
 	}
 	switch n := len(votes); {
@@ -493,7 +496,7 @@ func reasonOf(votes []quorum.MemberVote, need int) error {
 		return ErrForeignKey
 	case n-spentOut < need:
 		return ErrTokensExhausted
-	case n-foreign-refused < need:
+	case n-foreign-refused < need || refused > 0 && agreed+refused >= need:
 		return ErrHeld
 	case resting > 0 && n-foreign-refused-failed >= need:
 		return ErrQuarantined

@@ -55,7 +55,9 @@ func TestQuarantineIsNotNoQuorum(t *testing.T) {
 		{[]quorum.MemberVote{yes, rest, rest, down, down}, ErrQuarantined},
 		{[]quorum.MemberVote{rest, rest, down, down, down}, ErrNoQuorum},
 		{[]quorum.MemberVote{no, no, no, rest, rest}, ErrHeld},
-		{[]quorum.MemberVote{no, no, down, rest, yes}, ErrNoQuorum},
+		{[]quorum.MemberVote{no, no, down, rest, down}, ErrNoQuorum},
+		{[]quorum.MemberVote{no, no, down, rest, yes}, ErrHeld},
+		{[]quorum.MemberVote{no, yes, down, down, yes}, ErrHeld},
 	} {
 		require.Equal(t, tc.want, reasonOf(tc.votes, 3), "%v", tc.votes)
 	}

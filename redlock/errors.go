@@ -79,7 +79,8 @@ var (
 
 // QuorumError reports an operation that too few members confirmed. It matches one of these:
 //
-//   - ErrHeld, if another owner has the lock at so many members that a majority is impossible.
+//   - ErrHeld, if another owner has the lock at so many members that a majority is impossible, or if a
+//     majority answered and other owners have the votes that are missing.
 //   - ErrForeignKey, if keys that are not locks make a majority impossible.
 //   - ErrTokensExhausted, if members without a token left make a majority impossible.
 //   - ErrQuarantined, if a majority would be possible with the members that do not vote yet.
@@ -112,6 +113,15 @@ func (e *QuorumError) Unwrap() []error {
 	}
 	return all
 }
+
+// RanError says that the function of Do has run, and that afterwards something was wrong with the
+// lease: it was lost meanwhile, or its release is in doubt. It matches what Err matches. What the
+// function itself returned is joined with it. Without a RanError in its chain, an error of Do is the
+// function's own, or says that the function did not run.
+type RanError struct{ Err error }
+
+func (e *RanError) Error() string { return e.Err.Error() }
+func (e *RanError) Unwrap() error { return e.Err }
 
 // LostError says why a lease ended although its holder did not end it. It matches ErrLost.
 type LostError struct {

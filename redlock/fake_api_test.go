@@ -465,6 +465,82 @@ func TestHandoffThatNobodyAdoptsEndsWithItsTTL(t *testing.T) {
 	})
 }
 
+// Whoever adopts a lease that is over has lost nothing: an operator who releases twice is told so, and no log warns.
+func TestAdoptOfALeaseThatIsOverIsNoLoss(t *testing.T) {
+	var log bytes.Buffer
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		h := handoff(t, p.Hold(t, "k", redlock.TTL(20*time.Second)))
+		l, err := p.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		unlock(t, l)
+		_, err = p.Adopt(t.Context(), h)
+		require.ErrorIs(t, err, redlock.ErrNotHeld)
+		require.NoError(t, p.Close())
+		require.NotContains(t, log.String(), "lost")
+		noKeysAtRest(t, d)
+	}, redlock.WithConfig(redlock.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+}
+
+// The error of Do tells work that was done, and whose lease had an end that was not as it should be, from work that was
+// not begun.
+func TestErrorOfDoTellsWhetherTheFunctionHasRun(t *testing.T) {
+	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
+		boom := errors.New("boom")
+		for name, do := range map[string]func(fn func() error) error{
+			"Mutex": func(fn func() error) error {
+				return p.Client.Mutex("k").Do(t.Context(), func(context.Context, *redlock.Lease) error { return fn() })
+			},
+			"read": func(fn func() error) error {
+				return p.RWMutex("k").RDo(t.Context(), func(context.Context, *redlock.Lease) error { return fn() })
+			},
+			"Semaphore": func(fn func() error) error {
+				return p.Semaphore("k", 1).Do(t.Context(), func(context.Context, *redlock.Lease) error { return fn() })
+			},
+			"Multi": func(fn func() error) error {
+				return p.Multi([]string{"j", "k"}).Do(t.Context(), func(context.Context, *redlock.Leases) error { return fn() })
+			},
+		} {
+			var ran *redlock.RanError
+			for _, said := range []error{nil, boom} {
+				err := do(func() error { d.Cut(0, 1); return said })
+				require.ErrorIs(t, err, redlock.ErrInDoubt, name)
+				require.ErrorAs(t, err, &ran, name)
+				require.Equal(t, said != nil, errors.Is(err, boom), name)
+				err = do(func() error { t.Error("no quorum"); return nil })
+				require.ErrorIs(t, err, redlock.ErrNoQuorum, name)
+				require.False(t, errors.As(err, new(*redlock.RanError)), name)
+				d.Heal(0, 1)
+				p.Settle(t, 3)
+			}
+			err := do(func() error { return boom })
+			require.Equal(t, boom, err, name)
+		}
+	}, redlock.Quiet)
+}
+
+// Two callers that ask at one instant are in each other's way, whatever the third member does.
+func TestSplitIsHeldWhateverElseIsWrong(t *testing.T) {
+	for name, third := range map[string]func(d *redlocktest.Deployment){
+		"down":        func(d *redlocktest.Deployment) { d.Cut(2) },
+		"quarantined": func(d *redlocktest.Deployment) { d.Forget(2) },
+		"silent":      func(d *redlocktest.Deployment) { d.Pause(2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
+				third(d)
+				p.Slow(0, 20*time.Millisecond)
+				q.Slow(20*time.Millisecond, 0)
+				time.Sleep(time.Second)
+				tries := []*redlock.Locking{later(t.Context(), p.Client.Mutex("k").TryLock), later(t.Context(), q.Client.Mutex("k").TryLock)}
+				for _, w := range tries {
+					require.ErrorIs(t, endOf(w), redlock.ErrHeld)
+				}
+				d.Resume(2)
+			}, redlock.Quiet)
+		})
+	}
+}
+
 // Data of another kind under the name: tolerated at a minority, reported at a majority, never waited for.
 func TestKeyThatIsNoLockIsReported(t *testing.T) {
 	for kind, cmd := range map[string][]string{

@@ -667,7 +667,7 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 		if trace != nil {
 			trace.Renewed(n.items[j].l.renewal(false, 0))
 		}
-		n.items[j].l.lose(LostRefused)
+		n.lose(n.items[j].l)
 	}
 	n.mu.Lock()
 	for j := range among(won | lost) {
@@ -705,11 +705,23 @@ func (n *renewal) settle() {
 	switch {
 	case !it.decided, it.done:
 	case it.lost:
-		it.l.lose(LostRefused)
+		n.lose(it.l)
 	default:
 		if it.l.renewed(n.end(it.ttl), n.sent, it.ttl, n.manual, time.Now()) {
 			n.k.update(it.l)
 		}
+	}
+}
+
+// lose ends a lease that a majority do not have. One that was to be adopted was nobody's here: who asked for it is told,
+// and nobody else.
+func (n *renewal) lose(l *Lease) {
+	if !n.adopt {
+		l.lose(LostRefused)
+		return
+	}
+	if _, owed := l.over(LostRefused); owed.release != nil {
+		owed.release.release(true).Free()
 	}
 }
 

@@ -99,7 +99,8 @@ func (m *Multi) TryLock(ctx context.Context) (*Leases, error) {
 
 // Do runs fn while it holds all locks. The context that fn gets is a child of ctx and ends with the
 // first lease that ends, so fn must stop when it ends. fn may unlock the leases early. Do returns
-// fn's error, joined with any error of the leases or their release that fn has not returned already.
+// fn's error, joined with any error of the leases or their release that fn has not returned already:
+// each in a *RanError.
 func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, leases *Leases) error) (err error) {
 	if fn == nil {
 		return badInput(opLock, "nil function")
@@ -114,7 +115,7 @@ func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, leases *Lea
 		stop()
 		cancel(context.Canceled)
 		if !leases.spent.Load() { // by fn
-			err = also(err, leases.unlock(context.WithoutCancel(ctx))...)
+			err = afterwards(err, leases.unlock(context.WithoutCancel(ctx))...)
 		}
 	}()
 	return fn(setContext{held, leases, cancel}, leases)

@@ -71,7 +71,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // Do runs fn while it holds the lock. The context that fn gets is a child of ctx and ends with the
 // lease, so fn must stop when it ends. Give lease.Token to the storage. fn may unlock the lease
 // early, or hand it off. Do returns fn's error, joined with any error of the lease or its release that
-// fn has not returned already.
+// fn has not returned already. These are in a *RanError, so that they can be told from those of a Do
+// whose fn did not run.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	return m.during(ctx, want{op: opLock, name: m.name, terms: &m.terms}, fn)
 }
@@ -100,7 +101,7 @@ func during(ctx context.Context, lease *Lease, fn func(ctx context.Context, leas
 		cancel(context.Canceled)
 		end := lease.Err()
 		if done := lease.spent.Load() || errors.Is(end, ErrReleased) || errors.Is(end, ErrHandedOff) || errors.Is(end, ErrDowngraded); !done { // by fn
-			err = also(err, lease.Unlock(context.WithoutCancel(ctx)))
+			err = afterwards(err, lease.Unlock(context.WithoutCancel(ctx)))
 		}
 	}()
 	return fn(leaseContext{held, lease.whole(), cancel}, lease)
@@ -112,6 +113,16 @@ func also(err error, ends ...error) error {
 	for _, end := range ends {
 		if end != nil && !errors.Is(err, end) {
 			err = errors.Join(err, end)
+		}
+	}
+	return err
+}
+
+// afterwards is also for the errors of a lease, after the function of Do has run.
+func afterwards(err error, ends ...error) error {
+	for _, end := range ends {
+		if end != nil && !errors.Is(err, end) {
+			err = errors.Join(err, &RanError{end})
 		}
 	}
 	return err

@@ -249,7 +249,7 @@ func (w *watch) standing() []quorum.MemberVote {
 	votes := w.c.standing(states, errs)
 	for i, at := range sent {
 		if votes[i].Vote == quorum.Yes && !at.IsZero() && clock.Elapsed(at, time.Now()) >= w.c.cfg.MemberTimeout {
-			votes[i].Vote = quorum.Open
+			votes[i].Vote, votes[i].Err = quorum.Open, &member.SilentError{Within: w.c.cfg.MemberTimeout}
 		}
 	}
 	return votes

@@ -147,6 +147,9 @@ func obtain[S section](ctx context.Context, w *waiting, m lock[S], patience, ttl
 		defer cancel()
 	}
 	held, err := get(ctx)
+	if err != nil && patience > 0 && errors.Is(err, redlock.ErrHeld) && errors.Is(err, context.DeadlineExceeded) && w.elect == nil {
+		held, err = lastTry(context.WithoutCancel(ctx), m, err)
+	}
 	if err != nil {
 		if notObtained(err) && !errors.As(context.Cause(ctx), new(signalError)) {
 			return none, &exitError{w.code, err}
@@ -157,6 +160,20 @@ func obtain[S section](ctx context.Context, w *waiting, m lock[S], patience, ttl
 		return none, errors.Join(err, held.Unlock(context.WithoutCancel(ctx)))
 	}
 	return held, nil
+}
+
+// lastTry asks once more when the patience is over, because a try that is refused is told who has the lock, if that one has
+// a label. waited is why the wait ended.
+func lastTry[S section](ctx context.Context, m lock[S], waited error) (held S, _ error) {
+	held, err := m.TryLock(ctx)
+	var who *redlock.HeldError
+	switch {
+	case err == nil:
+		return held, nil
+	case errors.As(err, &who):
+		return held, fmt.Errorf("%w: held by %s", waited, strings.Join(who.Who, ", "))
+	}
+	return held, waited
 }
 
 // fill extends a section for ttl, if it is good for much less.
@@ -272,7 +289,9 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
 		Args: func(cmd *cobra.Command, args []string) error {
 			keys, command := parts(cmd, args)
 			switch dash := cmd.ArgsLenAtDash(); {
-			case dash < 0 && len(args) > 1, dash == 0 && len(keys) == 0:
+			case dash < 0 && len(args) > 1:
+				return fmt.Errorf("-- is missing between the keys and the command, as in: redlock run %s -- %s", args[0], strings.Join(args[1:], " "))
+			case dash == 0 && len(keys) == 0:
 				return errors.New("usage: redlock run KEY... [flags] -- COMMAND [ARG...]")
 			case len(keys) == 0 || len(command) == 0:
 				return errors.New("run needs a key and a command: usage: redlock run KEY... [flags] -- COMMAND [ARG...]")
