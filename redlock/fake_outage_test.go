@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // Members that die, stop, forget their scripts or throw their clients out, each by itself.
@@ -220,4 +222,85 @@ func TestTokensRiseWhateverMembersMiss(t *testing.T) {
 			require.Greater(t, ref.count, 20)
 		}, redlock.Quiet)
 	}
+}
+
+// Connections end while all members are well: the process was frozen, or a proxy has a bound for idle connections. The next
+// call that does not wait for the lock is made on the connections that come then, and nothing of the first one stays.
+func TestCallThatDoesNotWaitOutlivesConnectionsThatHaveEnded(t *testing.T) {
+	got := func(l *redlock.Lease, err error) error {
+		if err != nil {
+			return err
+		}
+		return l.Unlock(context.Background())
+	}
+	for fault, end := range map[string]func(p *redlock.Peer){
+		"before the call":            func(p *redlock.Peer) { p.EveryLink(func(l *redistest.Link) { l.Cut() }) },
+		"before the call, and known": func(p *redlock.Peer) { p.EveryLink(func(l *redistest.Link) { l.Cut() }); synctest.Wait() },
+		"under the call": func(p *redlock.Peer) {
+			p.EveryLink(func(l *redistest.Link) { l.CutBefore(redistest.Named("EVALSHA"), 1) })
+		},
+		"under the answer": func(p *redlock.Peer) {
+			p.EveryLink(func(l *redistest.Link) { l.CutAfter(redistest.Named("EVALSHA"), 1) })
+		},
+		"at two members": func(p *redlock.Peer) { p.EveryLink(func(l *redistest.Link) { l.Cut() }, 0, 2) },
+	} {
+		for kind, call := range map[string]func(t testing.TB, p *redlock.Peer, l *redlock.Lease) error{
+			"TryLock": func(t testing.TB, p *redlock.Peer, _ *redlock.Lease) error {
+				return got(p.Mutex("k").TryLock(t.Context()))
+			},
+			"fair": func(t testing.TB, p *redlock.Peer, _ *redlock.Lease) error {
+				return got(p.Mutex("k", redlock.Fair()).TryLock(t.Context()))
+			},
+			"TryRLock": func(t testing.TB, p *redlock.Peer, _ *redlock.Lease) error {
+				return got(p.RWMutex("k").TryRLock(t.Context()))
+			},
+			"TryAcquire": func(t testing.TB, p *redlock.Peer, _ *redlock.Lease) error {
+				return got(p.Semaphore("k", 2).TryAcquire(t.Context()))
+			},
+			"Multi": func(t testing.TB, p *redlock.Peer, _ *redlock.Lease) error {
+				l, err := p.Multi([]string{"j", "k"}).TryLock(t.Context())
+				if err != nil {
+					return err
+				}
+				return l.Unlock(context.Background())
+			},
+			"Limit": func(t testing.TB, p *redlock.Peer, _ *redlock.Lease) error {
+				_, err := p.Semaphore("s", 2).Limit(t.Context())
+				return err
+			},
+			"Extend": func(t testing.TB, _ *redlock.Peer, l *redlock.Lease) error {
+				return l.Extend(t.Context(), 30*time.Second)
+			},
+		} {
+			t.Run(fault+"/"+kind, func(t *testing.T) {
+				redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+					l := p.Lock(t, "held")
+					time.Sleep(2 * time.Second)
+					end(p)
+					began := time.Now()
+					require.NoError(t, call(t, p, l))
+					require.LessOrEqual(t, time.Since(began), 200*time.Millisecond, "MemberTimeout")
+					time.Sleep(time.Second)
+					require.NoError(t, l.Unlock(t.Context()))
+					synctest.Wait()
+					redlock.Leftovers(t, cluster)
+				}, redlock.Quiet)
+			})
+		}
+	}
+}
+
+// A member that cannot be reached is not waited for: what fails for good fails at once.
+func TestTryDoesNotWaitForAMemberThatCannotBeReached(t *testing.T) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		d.Cut(0, 1)
+		time.Sleep(time.Second)
+		began := time.Now()
+		_, err := p.Client.Mutex("k").TryLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.LessOrEqual(t, time.Since(began), 2*time.Millisecond)
+		d.Heal(0)
+		p.Settle(t, 2)
+		require.NoError(t, p.Try(t, "k"))
+	}, redlock.Quiet)
 }

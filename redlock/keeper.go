@@ -377,7 +377,11 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	if l.clamp(now.Add(clock.Validity(ttl, k.c.cfg.Drift))) {
 		return nil
 	}
-	return k.confirm(ctx, l, ttl, now)
+	err := k.confirm(ctx, l, ttl, now)
+	for err != nil && k.c.comesBack(ctx, l.hold.wire.Slot(), err, now) {
+		err = k.confirm(ctx, l, ttl, time.Now())
+	}
+	return err
 }
 
 // confirm asks all members to keep one lease, and waits for the decision.

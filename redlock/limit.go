@@ -120,7 +120,7 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 		return nil, &keyError{op: op, key: name, err: ErrClosed}
 	}
 	defer c.alive.leave()
-	lock := script.Semaphore(c.cfg.keyOf(name))
+	lock, began := script.Semaphore(c.cfg.keyOf(name)), time.Now()
 	for {
 		j := &limits{c: c, slot: lock.Slot(), gens: make([]uint64, len(c.members)), clocks: make([]int64, len(c.members))}
 		cmd, sent := c.buffer(), time.Now()
@@ -139,6 +139,9 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 		case v != quorum.Won:
 			e := &QuorumError{Failure: quorum.Failure{Op: op, Key: name, Need: c.need, Votes: votes}, kind: reasonOf(votes, c.need), cause: cause}
 			c.waited(&e.Failure, v, cause)
+			if c.comesBack(ctx, lock.Slot(), e, began) {
+				continue
+			}
 			return nil, e
 		case known.current() >= c.need && clock.Elapsed(sent, time.Now()) < c.cfg.MaxTTL:
 			return known, nil

@@ -155,6 +155,8 @@ type gathering struct {
 	try    bool
 	waited bool // for a name, while those before it were in hand
 	parts  []part
+
+	refused int // with try: the part that was not won
 }
 
 // part is one lock of a gathering. It goes from asked to won, and from there into hand as a lease.
@@ -182,7 +184,7 @@ var errLost = errors.New("a lease in hand was lost")
 
 // obtain gathers all locks. If a lease in hand is lost meanwhile, it begins again.
 func (g *gathering) obtain(ctx context.Context) (*Leases, error) {
-	for lost := 1; ; lost++ {
+	for lost, began := 1, time.Now(); ; lost++ {
 		err := g.gather(ctx)
 		if err == nil {
 			return g.leases(ctx), nil
@@ -190,6 +192,8 @@ func (g *gathering) obtain(ctx context.Context) (*Leases, error) {
 		cause := g.lostInHand()
 		g.giveUp()
 		switch {
+		case g.try && g.parts[g.refused].comesBack(ctx, err, began):
+			continue
 		case !errors.Is(err, errLost):
 			return nil, err
 		case cause == nil: // by its owner, with As
@@ -220,6 +224,7 @@ func (g *gathering) gather(ctx context.Context) error {
 		}
 		if g.try {
 			p := &g.parts[j]
+			g.refused = j
 			return g.unlessClosed(p.asked.run(ctx, &p.step, now))
 		}
 		g.releaseBehind(j)
@@ -266,6 +271,10 @@ func (g *gathering) heldBehind(j int) (name string, behind bool) {
 		}
 	}
 	return "", false
+}
+
+func (p *part) comesBack(ctx context.Context, err error, began time.Time) bool {
+	return p.c.comesBack(ctx, p.wire.Slot(), err, began)
 }
 
 func (p *part) enterAgain() (err error) {

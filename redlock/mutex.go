@@ -58,7 +58,8 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 }
 
 // TryLock asks once and does not wait for the lock. It takes one round trip, or at most
-// Config.MemberTimeout if members are silent. Errors:
+// Config.MemberTimeout if members are silent. If connections have ended and members come back within
+// Config.MemberTimeout, it asks once more. Errors:
 //
 //   - ErrHeld, if another owner has the lock. Callers that ask at the same instant may each get a part
 //     of the votes, and all be refused: if one of them must win, take Lock with a short deadline.

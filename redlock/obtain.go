@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
@@ -105,7 +106,11 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 // name first.
 func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error) {
 	if w.try {
+		began := time.Now()
 		l, res, err := c.attempts(ctx, in, &w, ballot.Past{Start: ballot.TryOnce})
+		for err != nil && c.comesBack(ctx, w.slot(&c.cfg), err, began) {
+			l, res, err = c.attempts(ctx, in, &w, ballot.Past{Start: ballot.TryOnce})
+		}
 		if err != nil && c.isClosed() {
 			err = &keyError{op: w.op, key: w.name, err: ErrClosed}
 		}
@@ -162,6 +167,12 @@ func (c *Client) again(w *want) (*Lease, error) {
 		return nil, &keyError{op: w.op, key: w.name, err: ErrUpgrade}
 	}
 	return l, nil
+}
+
+// slot is that of the lock.
+func (w *want) slot(c *Config) uint16 {
+	wire := w.terms.kind.of(w.name, c, w.terms)
+	return wire.Slot()
 }
 
 // standInLine waits for the caller's turn among the callers of this process.
@@ -237,3 +248,62 @@ func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *ballot.
 		a.next(s, now)
 	}
 }
+
+// comesBack reports whether a call that does not wait for the lock is worth making once more: it found connections that had
+// ended, and the members that had them are there again. It waits for those whose connections have just ended, for
+// Config.MemberTimeout since the call began. A member that was dialled in vain is not waited for. Connections end while all
+// members are well: a process that was frozen, or a proxy with a bound for idle connections. What the first call may have
+// left at a member is released ahead of the second one, which has another owner.
+func (c *Client) comesBack(ctx context.Context, at uint16, err error, began time.Time) bool {
+	var e *QuorumError
+	if !errors.As(err, &e) || e.kind != ErrNoQuorum {
+		return false
+	}
+	lost, had := quorum.Set(0), 0
+	for i, v := range e.Votes {
+		switch {
+		case v.Vote == quorum.Yes:
+			had++
+		case errors.Is(v.Err, member.ErrDown), errors.Is(v.Err, member.ErrBroken), errors.Is(v.Err, member.ErrStalled):
+			lost = lost.With(i)
+		}
+	}
+	if lost == 0 {
+		return false
+	}
+	end := began.Add(c.cfg.MemberTimeout)
+	c.pause(ctx, min(settling, clock.Until(end, time.Now())))
+	timer := time.NewTimer(max(0, clock.Until(end, time.Now())))
+	defer timer.Stop()
+	for {
+		changed := c.changed() // before the look, so that no change between the two is missed
+		back, soon := had, had
+		for i, st := range c.statesOf(at) {
+			switch {
+			case !lost.Has(i):
+			case st.Votes:
+				back, soon = back+1, soon+1
+			case st.Up && st.Quarantine.IsZero(), !st.Up && (errors.Is(st.Err, member.ErrBroken) || errors.Is(st.Err, member.ErrStalled)):
+				soon++
+			}
+		}
+		switch {
+		case back >= c.need:
+			return true
+		case soon < c.need:
+			return false
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-c.closed:
+			return false
+		}
+	}
+}
+
+// settling is how long a connection that has just ended may still be told to be there.
+const settling = time.Millisecond
