@@ -429,6 +429,49 @@ func TestLockAsksNobodyWhereNoQuorumCouldBeAskedForLong(t *testing.T) {
 	}, redlock.Quiet)
 }
 
+// A loop of calls that wait, with all members down, is as slow as members that are silent. A call whose majority comes back
+// meanwhile has the lock.
+func TestCallsInALoopDoNotFailAtOnceForAsLongAsMembersAreDown(t *testing.T) {
+	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+		d.Cut(0, 1, 2)
+		_, err := p.Client.Mutex("k").Lock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		for kind, call := range map[string]func(ctx context.Context) error{
+			"Mutex": func(ctx context.Context) error {
+				return p.Client.Mutex("k").Do(ctx, func(context.Context, *redlock.Lease) error { return nil })
+			},
+			"RLock":     func(ctx context.Context) error { _, err := p.RWMutex("k").RLock(ctx); return err },
+			"Semaphore": func(ctx context.Context) error { _, err := p.Semaphore("k", 2).Acquire(ctx); return err },
+			"Campaign":  func(ctx context.Context) error { _, err := p.Election("k").Campaign(ctx, nil); return err },
+			"Multi":     func(ctx context.Context) error { _, err := p.Multi([]string{"j", "k"}).Lock(ctx); return err },
+		} {
+			began, calls := time.Now(), 0
+			for time.Since(began) < 10*time.Second {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				require.ErrorIs(t, call(ctx), redlock.ErrNoQuorum, kind)
+				cancel()
+				calls++
+			}
+			require.LessOrEqual(t, calls, 10, "%s: one in a MemberTimeout", kind)
+			began = time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			err := call(ctx)
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded, kind)
+			require.Equal(t, 20*time.Millisecond, time.Since(began), kind)
+			_, err = p.Client.Mutex("k").TryLock(t.Context())
+			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		}
+		served := p.LockLater(t.Context(), "k")
+		time.Sleep(100 * time.Millisecond)
+		require.True(t, served.Pending())
+		d.Heal()
+		l := served.Get(t)
+		require.Less(t, time.Since(served.At), 2*time.Second)
+		unlock(t, l)
+	}, redlock.Quiet, func(c *redlock.Config) { c.MemberTimeout = time.Second }) // a member that is there is dialled within half of that
+}
+
 func TestLockWaitsForAQuorumWhereItIsTold(t *testing.T) {
 	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		cluster.Kill(0, 1, 2)

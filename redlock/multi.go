@@ -214,6 +214,13 @@ func (g *gathering) gather(ctx context.Context) error {
 	if err := g.enterAgain(ctx); err != nil {
 		return err
 	}
+	for i := range g.parts {
+		if p := &g.parts[i]; !p.again {
+			if err := p.c.unlessFutile(ctx, &p.want); err != nil {
+				return err
+			}
+		}
+	}
 	for {
 		j, now, err := g.ask(ctx)
 		if err != nil {

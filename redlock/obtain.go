@@ -116,7 +116,7 @@ func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error
 		}
 		return l, res, err
 	}
-	if err := c.futile(&w); err != nil { // callers that come again and again cost the members that come back no time
+	if err := c.unlessFutile(ctx, &w); err != nil { // callers that come again and again cost the members that come back no time
 		return nil, result{waited: true}, err
 	}
 	place, contended, err := c.standInLine(ctx, &w)
@@ -136,8 +136,35 @@ func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error
 	return c.attempts(ctx, in, &w, past)
 }
 
-// futile is why a caller that would wait need not begin: see ballot.Futile.
-func (c *Client) futile(w *want) error {
+// unlessFutile is why a caller that would wait need not begin. It says so after Config.MemberTimeout, unless a majority can
+// be asked by then: a caller that waits has the time, and one that calls in a loop must not have a processor for itself.
+func (c *Client) unlessFutile(ctx context.Context, w *want) error {
+	if c.futile(w) == nil {
+		return nil
+	}
+	timer := time.NewTimer(c.cfg.MemberTimeout)
+	defer timer.Stop()
+	for {
+		changed := c.changed() // before the look, so that no change between the two is missed
+		err := c.futile(w)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+			err.cause = ctx.Err()
+		case <-c.closed:
+			return &keyError{op: w.op, key: w.name, err: ErrClosed}
+		}
+		return err
+	}
+}
+
+// futile is why a caller that would wait need not begin, nil if it should: see ballot.Futile.
+func (c *Client) futile(w *want) *QuorumError {
 	dark := c.dark.get()
 	if dark.IsZero() || w.try || c.isClosed() {
 		return nil
