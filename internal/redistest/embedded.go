@@ -53,6 +53,8 @@ type Embedded struct {
 	paused   bool
 	closed   bool
 	runID    string
+	replID   string    // master_replid
+	older    string    // master_replid2
 	started  time.Time // on the server's clock
 	nextID   int64
 
@@ -126,11 +128,15 @@ func newEmbedded() *Embedded {
 	return e
 }
 
-// bootLocked begins the life of a server process.
-func (e *Embedded) bootLocked() {
+func randomID() string {
 	var id [20]byte
 	_, _ = rand.Read(id[:]) // never fails
-	e.runID = hex.EncodeToString(id[:])
+	return hex.EncodeToString(id[:])
+}
+
+// bootLocked begins the life of a server process.
+func (e *Embedded) bootLocked() {
+	e.runID, e.replID, e.older = randomID(), randomID(), strings.Repeat("0", 40)
 	e.started = e.clock.now()
 	e.nextID = 2 // as on a server that has loaded its data
 	e.alive, e.paused = true, false

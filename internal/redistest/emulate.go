@@ -249,7 +249,7 @@ func (e *Embedded) info(want []string) string {
 		{"Memory", "used_memory:1048576\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n"},
 		{"Persistence", "loading:0\r\nrdb_last_bgsave_status:ok\r\naof_enabled:0\r\naof_last_write_status:ok\r\n"},
 		{"Stats", "expired_keys:0\r\nevicted_keys:0\r\n"},
-		{"Replication", "role:master\r\nconnected_slaves:0\r\nmaster_repl_offset:0\r\n"},
+		{"Replication", e.replicationLocked()},
 		{"Cluster", "cluster_enabled:0\r\n"},
 		{"Commandstats", fmt.Sprintf("cmdstat_ping:calls=1\r\ncmdstat_flushall:calls=%d\r\n", e.flushes)},
 	}
@@ -266,6 +266,11 @@ func (e *Embedded) info(want []string) string {
 		b.WriteString("# " + sec.name + "\r\n" + sec.text)
 	}
 	return b.String()
+}
+
+// replicationLocked is the section that scripts ask for.
+func (e *Embedded) replicationLocked() string {
+	return "role:master\r\nconnected_slaves:0\r\nmaster_replid:" + e.replID + "\r\nmaster_replid2:" + e.older + "\r\nmaster_repl_offset:0\r\n"
 }
 
 var configValues = map[string]string{

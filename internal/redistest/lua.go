@@ -282,6 +282,8 @@ func (l *interpreter) execute(args []string) any {
 	switch name := strings.ToUpper(args[0]); name {
 	case "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "SCRIPT", "MULTI", "EXEC", "DISCARD", "WATCH", "AUTH", "HELLO":
 		return Error("ERR This Redis command is not allowed from script")
+	case "INFO":
+		return l.server.info(args[1:])
 	default:
 		if _, _, subscribes := subscribing(name); subscribes || blocks(name, args) {
 			return Error("ERR This Redis command is not allowed from script")

@@ -85,6 +85,22 @@ func (e *Embedded) Rollback() error {
 	})
 }
 
+// Reload gives the running server the data of the latest Snapshot: it was the replica of a server that had these, and is a
+// master again. Connections stay, and so does the process.
+func (e *Embedded) Reload() error {
+	e.exec.Lock()
+	defer e.exec.Unlock()
+	if e.snap == nil {
+		return errNoSnapshot
+	}
+	e.mu.Lock()
+	e.older, e.replID = randomID(), randomID()
+	e.mu.Unlock()
+	e.redis.FlushAll()
+	e.tick()
+	return e.restore(e.snap)
+}
+
 func (e *Embedded) restore(snap []Key) error {
 	db, now := e.redis.DB(0), e.clock.now()
 	for _, k := range snap {
