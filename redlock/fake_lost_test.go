@@ -109,7 +109,7 @@ func TestLeaseThatIsGivenBackLivesOnThoughRepliesAreLost(t *testing.T) {
 // guardCall matches the calls of one of the restart guard's scripts, which are sent in full.
 func guardCall(name string) redistest.Match {
 	all := node.GuardScripts()
-	source := all[0] + map[string]string{"look": "return look()", "mark": all[1], "lift": all[2], "table": all[3], "restore": all[4]}[name]
+	source := all[0] + all[5] + map[string]string{"look": "return look()", "mark": all[1], "lift": all[2], "table": all[3], "restore": all[4]}[name]
 	return redistest.Both(redistest.Named("EVAL"), redistest.WithArg(source))
 }
 

@@ -171,11 +171,12 @@ func TestClientThatFindsAMemberMarkedMeanwhileTellsItsMaxTTL(t *testing.T) {
 		a := older(t, cluster)
 		require.NoError(t, a.Close())
 		b := voting(t, cluster, 3, longer)
-		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "g" }
+		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-2] == "g" }
 		b.Links[2].Call(marking, 1, func([]string) {
 			info := redlock.Admin(t, cluster.Servers[2], "INFO", "server")
 			_, id, _ := strings.Cut(info.(string), "run_id:")
-			redlock.Admin(t, cluster.Servers[2], "HSET", "redquorum:boot", "id", strings.Fields(id)[0]+" 5", "state", "g", "q", "1000")
+			_, repl, _ := strings.Cut(redlock.Admin(t, cluster.Servers[2], "INFO", "replication").(string), "master_replid:")
+			redlock.Admin(t, cluster.Servers[2], "HSET", "redquorum:boot", "id", strings.Fields(id)[0]+" 5", "state", "g", "q", "1000", "repl", strings.Fields(repl)[0])
 			redlock.Admin(t, cluster.Servers[2], "SET", "redquorum:quarantine", "1", "PX", "1000")
 		})
 		restart(t, cluster, false, 2)

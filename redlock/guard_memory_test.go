@@ -179,7 +179,7 @@ func TestSecondClientWaitsForTheFirstMarking(t *testing.T) {
 	}
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		time.Sleep(time.Minute) // servers older than MaxTTL
-		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
+		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-2] == "n" }
 		p := redlock.GuardedVia(t, cluster, func(p *redlock.Peer) { p.Links[2].DelayCommand(marking, 1, 500*time.Millisecond) }, short)
 		p.Voting(t, 2)
 		q := redlock.GuardedVia(t, cluster, late, short)
@@ -189,7 +189,7 @@ func TestSecondClientWaitsForTheFirstMarking(t *testing.T) {
 	// Somebody who marked two of three and is gone is not waited for any longer than that.
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		time.Sleep(time.Minute)
-		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-1] == "n" }
+		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-2] == "n" }
 		p := redlock.GuardedVia(t, cluster, func(p *redlock.Peer) {
 			p.Links[2].Call(marking, 1, func([]string) { p.Links[2].Refuse(true) })
 			p.Links[2].CutBefore(marking, 1)

@@ -15,7 +15,7 @@ var ring = map[string][]string{
 		"TestInboxDeliversAndComesBack", "TestKeyThatIsNotPermittedFailsAlone", "TestNoErrorOrLogHoldsTheSecret",
 		"TestRepliesOfEveryShape", "TestScriptOfSomebodyElseIsRefused", "TestScriptsAreLoadedAndRepaired",
 		"TestServerThatMayNotLoadScriptsGetsNoBatches", "TestTLSWithACLUser", "TestUnixSocket", "TestWrongScriptKeepsTheMemberDown",
-		"TestSignsOfAServerOutliveItsData",
+		"TestSignsOfAServerOutliveItsData", "TestSignsOfAServerThatWasAReplica",
 	},
 	"node/guard": {"TestGuardScriptsDoWhatTheProtocolSays"},
 	"cluster": {

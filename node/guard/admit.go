@@ -35,6 +35,8 @@ var (
 	errSlots = fmt.Errorf("%w: the server is not known to serve any slot", member.ErrConnecting)
 	// errReplica: the server became a replica, or was one all along.
 	errReplica = errors.New("the server is a replica")
+	// errNoRole: a replica may take its place, and nobody would see that.
+	errNoRole = errors.New("the server does not say whether it is a master: INFO replication")
 )
 
 // place is where the member's marker is.
@@ -42,8 +44,8 @@ func (s *Seat) place() *home {
 	if h := s.home.Load(); h != nil {
 		return h
 	}
-	if s.terms.Replicated {
-		return groupHome
+	if s.blind.Load() {
+		return blindHome
 	}
 	return plainHome
 }
@@ -86,6 +88,7 @@ func (s *Seat) Admit(on Session, p Process) (Standing, error) {
 	if s.guard == nil {
 		return Standing{}, nil
 	}
+	s.blind.Store(p.RunID == "" && !s.terms.Replicated)
 	if p.RunID == "" {
 		p.RunID = unknownRun
 	}
@@ -119,9 +122,13 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		if err != nil {
 			return Standing{}, err
 		}
-		if t.Replicated && m.role != "master" {
-			s.doubt()
-			return Standing{}, errReplica
+		if err := s.demoted(m); err != nil {
+			return Standing{}, err
+		}
+		if t.Shard == nil && m.names(runID) && m.renamed() && (m.repl == "" || s.neverFollowed(on)) {
+			if m, err = s.rename(ctx, on, m); err != nil {
+				return Standing{}, err
+			}
 		}
 		if t.Shard != nil && m.id == "" && runID != unknownRun && !searched {
 			searched = true
@@ -160,7 +167,7 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		switch do {
 		case accept:
 			if !m.known() { // Off, and another process
-				if m, err = s.askMarker(ctx, on, s.place().command(renameLua, m.id, m.now)); err != nil {
+				if m, err = s.rename(ctx, on, m); err != nil {
 					return Standing{}, err
 				}
 			}
@@ -181,8 +188,41 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 
 var infoCommands = resp.Command("INFO", "commandstats")
 
+// demoted is an error if the server is a replica: it gives no vote, and its memory is about to be replaced.
+func (s *Seat) demoted(m marker) error {
+	switch {
+	case s.terms.Replicated && m.role == "":
+		return errNoRole
+	case m.follows():
+		s.doubt()
+		return errReplica
+	}
+	return nil
+}
+
+// rename notes a replication id that changed without a promotion, or that a former version did not note.
+func (s *Seat) rename(ctx context.Context, on Session, m marker) (marker, error) {
+	now, err := s.askMarker(ctx, on, s.place().command(renameLua, m.id, m.now))
+	if err == nil && (now.id != m.id || !now.known()) {
+		err = errMarker
+	}
+	return now, err
+}
+
+// neverFollowed reports whether the server's process says that it was never told to be a replica. Then a replication id that
+// changed names the same memory: a first replica has come, or the last one was gone for long.
+func (s *Seat) neverFollowed(on Session) bool {
+	yes, told := s.counted(on, "replicaof", "slaveof", "failover")
+	return told && !yes
+}
+
 // emptied reports whether the server's process was ever told to drop its data. If told is false, it does not say.
 func (s *Seat) emptied(on Session) (yes, told bool) {
+	return s.counted(on, "flushall", "flushdb", "swapdb")
+}
+
+// counted reports whether the server's process has ever executed one of these commands.
+func (s *Seat) counted(on Session, commands ...string) (yes, told bool) {
 	ctx, cancel := context.WithTimeout(s.host.Context(), s.terms.Patience)
 	defer cancel()
 	calls, err := on.Ask(ctx, [][]byte{infoCommands})
@@ -190,7 +230,7 @@ func (s *Seat) emptied(on Session) (yes, told bool) {
 		return false, false
 	}
 	stats := calls[0].Reply.Str
-	for _, command := range []string{"flushall", "flushdb", "swapdb"} {
+	for _, command := range commands {
 		if n, _, _ := strings.Cut(strings.TrimPrefix(resp.Field(stats, "cmdstat_"+command+":"), "calls="), ","); n != "" && n != "0" {
 			return true, true
 		}
@@ -292,6 +332,7 @@ func (s *Seat) mark(on Session, old marker, runID string, do action, base int64,
 // tellMarked logs what a marking means for the member.
 func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
 	log, name := s.terms.Logger, s.host.Name()
+	process, _, _ := strings.Cut(m.id, " ")
 	until := time.Now().Add(m.left).Round(time.Second).Format(time.TimeOnly)
 	why := "it is younger than the longest lease, so it may be one that lost everything"
 	if old.promoted() {
@@ -301,6 +342,10 @@ func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
 	case m.state == forgot && old.id == "":
 		log.Warn("member has no memory of its locks and does not vote yet", "member", name,
 			"why", "it has no marker: it was emptied, or is new while not all members could be asked", "for", m.left, "until", until)
+		s.event("forgot", votesFrom)
+	case m.state == forgot && old.names(process):
+		log.Warn("member was a replica and does not vote yet", "member", name,
+			"why", "what it has may be a copy without leases that still run", "for", m.left, "until", until)
 		s.event("forgot", votesFrom)
 	case m.state == forgot:
 		log.Warn("member has restarted and does not vote yet", "member", name,

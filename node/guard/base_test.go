@@ -24,9 +24,9 @@ func init() {
 		return b
 	}
 	begins := func(runID, state string, base int64) []byte {
-		return plainHome.markCommand(runID, "", leases, 0, state, base)
+		return blindHome.markCommand(runID, "", leases, 0, state, base)
 	}
-	lift := func(m marker, base int64, believed bool) []byte { return plainHome.baseCommand(m.id, base, believed) }
+	lift := func(m marker, base int64, believed bool) []byte { return blindHome.baseCommand(m.id, base, believed) }
 	recent := func(s *memory, asked marker) {
 		s.Helper()
 		require.GreaterOrEqual(s, s.look().base, asked.time)
@@ -82,16 +82,16 @@ func init() {
 		}},
 		guardCase{"restore writes the base that is known, and by clocks none before the time", func(s *memory) {
 			m := s.run(begins("run", forgot, 0))
-			s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "500", "7", "100"))
+			s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), "500", "7", "100"))
 			require.Equal(s, "500", base(s))
 			m = s.run(begins("second", forgot, 0))
-			s.run(plainHome.command(restoreLua, m.id, "1", millis(leases), "500", "7", "100"))
+			s.run(blindHome.command(restoreLua, m.id, "1", millis(leases), "500", "7", "100"))
 			recent(s, m)
 			m = s.run(begins("third", forgot, 0))
-			s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "0", "7", "100"))
+			s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), "0", "7", "100"))
 			require.Empty(s, base(s), "nobody has one")
 			m = s.run(begins("fourth", forgot, 0))
-			s.run(plainHome.command(restoreLua, m.id, "1", millis(leases), ""))
+			s.run(blindHome.command(restoreLua, m.id, "1", millis(leases), ""))
 			require.Empty(s, base(s), "a slot of a cluster has none")
 		}},
 		guardCase{"seal gives a slot that was never stamped a base, unless its master forgot", func(s *memory) {

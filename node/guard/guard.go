@@ -260,6 +260,7 @@ type Seat struct {
 	home     atomic.Pointer[home]   // at a master of a cluster; nil elsewhere, and until settle has chosen it
 	offset   atomic.Pointer[Offset] // of the member's clock
 	slow     atomic.Int32           // answers in a row that askMarker did not wait for
+	blind    atomic.Bool            // the server does not say which process it is
 }
 
 // NewSeat makes a seat in g, which may be nil. Nobody else knows of it before Join.

@@ -36,28 +36,35 @@ type marker struct {
 	recall                // of a master that a replica may replace; else empty
 }
 
-// of reports whether the marker was made for the process runID. A client that may not ask which
+// of reports whether the marker was made for the memory that the process runID has now.
+func (m marker) of(runID string) bool { return m.names(runID) && m.known() }
+
+// names reports whether the marker was made for the process runID. A client that may not ask which
 // process it is believes any marker. Clients that may ask would not believe a marker of its own,
 // and it would not believe theirs.
-func (m marker) of(runID string) bool {
-	return m.id != "" && (runID == unknownRun || strings.HasPrefix(m.id, runID+" ")) && m.known()
+func (m marker) names(runID string) bool {
+	return m.id != "" && (runID == unknownRun || strings.HasPrefix(m.id, runID+" "))
 }
 
-// recall is what a master's script says of its process, beside the marker.
+// recall is what a server says of its replication, beside the marker. One that does not say leaves all empty but repl.
 type recall struct {
-	repl  string // replication id when it was marked
+	repl  string // replication id when it was marked; "" if a client noted none
 	now   string // replication id now
 	older string // the one before it, if it was promoted
 	role  string
 	stamp string // what the home's slot is stamped with
 }
 
-// known reports whether the marker was made for the memory that the process has now.
-func (m recall) known() bool { return m.repl == m.now }
+// known reports whether the marker was made for the memory that the process has now. Whatever replaces that changes the
+// replication id.
+func (m recall) known() bool { return m.now == "" || m.repl == m.now }
 
 // renamed reports whether the replication id changed without a promotion: a first replica came, or
-// the last one was gone for long.
-func (m recall) renamed() bool { return m.repl != m.now && !m.promoted() }
+// the last one was gone for long. Or it was not noted.
+func (m recall) renamed() bool { return !m.known() && !m.promoted() }
+
+// follows reports whether the server is a replica.
+func (m recall) follows() bool { return m.role != "" && m.role != "master" }
 
 // promoted reports whether the process was a replica before, as far as it remembers.
 func (m recall) promoted() bool { return strings.Trim(m.older, "0") != "" }
@@ -66,11 +73,13 @@ func readRecall(e []member.Reply) recall {
 	if len(e) < 11 {
 		return recall{}
 	}
-	info := e[9].Str
-	return recall{
-		repl: string(e[8].Str), now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"),
-		role: resp.Field(info, "role:"), stamp: string(e[10].Str),
-	}
+	m := recallOf(string(e[8].Str), e[9].Str)
+	m.stamp = string(e[10].Str)
+	return m
+}
+
+func recallOf(repl string, info []byte) recall {
+	return recall{repl: repl, now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"), role: resp.Field(info, "role:")}
 }
 
 var errMarker = errors.New("marker: reply of an unexpected shape")
@@ -111,11 +120,15 @@ func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 	return m, nil
 }
 
-// readGlance decodes what a glance returns: id and q of the marker, and nothing else.
+// readGlance decodes what a glance returns: id and q of the marker, and what the server says of its replication if that
+// has changed.
 func readGlance(r *member.Reply) (m marker, _ error) {
 	e := r.Elems
-	if r.Kind != '*' || len(e) != 2 {
+	if r.Kind != '*' || len(e) != 2 && len(e) != 4 {
 		return marker{}, errMarker
+	}
+	if len(e) == 4 {
+		m.recall = recallOf(string(e[2].Str), e[3].Str)
 	}
 	m.id = string(e[0].Str)
 	if text := string(e[1].Str); text != "" {

@@ -286,17 +286,158 @@ func TestReplicaThatTookOverIsSilentForTheLongestLeaseAndTheLag(t *testing.T) {
 }
 
 func TestReplicationIDThatChangesWithoutAPromotionIsNoted(t *testing.T) {
+	for _, replicated := range []bool{true, false} {
+		for _, rests := range []bool{true, false} {
+			met(t, 1, time.Hour, func(cfg *Config, terms *Terms) {
+				terms.Replicated, cfg.Quiet = replicated, func() bool { return rests }
+			}, func(t *testing.T, servers []*server, c *client) {
+				gen := c.hosts[0].Now().State.Gen
+				servers[0].edit(func() { servers[0].repl = "another" })
+				c.after((restLooks + 1) * time.Second)
+				require.True(t, c.hosts[0].votes())
+				require.Equal(t, gen, c.hosts[0].Now().State.Gen)
+				require.Equal(t, "another", string(servers[0].do("HGET", member.MarkerKey, "repl").Str))
+			})
+		}
+	}
+}
+
+// A plain member that followed another server and is a master again has the same process, connections that are up, and a
+// marker that came along with the data.
+func TestMemberThatWasAReplicaHasForgotten(t *testing.T) {
+	for _, rests := range []bool{true, false} {
+		for _, mode := range []Mode{Quarantine, Off} {
+			for _, way := range []string{"a look sees the replica", "no look sees it", "a call is refused there", "its client is new", "it followed nobody"} {
+				met(t, 3, time.Hour, func(cfg *Config, _ *Terms) {
+					cfg.Mode, cfg.Quiet = mode, func() bool { return rests }
+				}, func(t *testing.T, servers []*server, c *client) {
+					c.after(time.Second)
+					s, h, what := servers[2], c.hosts[2], fmt.Sprint(way, rests, mode)
+					for i, s := range servers {
+						s.do("HSET", member.TokensKey, "7", strconv.Itoa(40+i))
+					}
+					copied, ends := s.copied()
+					id := h.Now().Standing.Marker()
+					s.do("HSET", member.TokensKey, "7", "50")
+					switch way {
+					case "a look sees the replica", "a call is refused there":
+						s.edit(func() { s.follow("another") })
+						if way == "a call is refused there" {
+							h.Suspect()
+							c.after(10 * time.Millisecond)
+						} else {
+							c.after((restLooks + 1) * time.Second)
+						}
+						require.False(t, h.Now().State.Up, what)
+						require.ErrorIs(t, h.err, errReplica)
+						s.reload(copied, ends)
+						h.mend()
+						c.after(time.Millisecond)
+					case "its client is new":
+						h.cut()
+						s.reload(copied, ends)
+						next := connect(t, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, servers...)
+						defer next.close()
+						require.False(t, next.hosts[2].votes(), what)
+						h.mend()
+						c.after(time.Millisecond)
+					case "no look sees it":
+						s.reload(copied, ends)
+						c.after((restLooks + 1) * time.Second)
+						require.True(t, c.told("2 forgot"), what)
+					case "it followed nobody": // and kept its data, which nobody knows
+						s.edit(func() { s.follow("another"); s.follow("NO") })
+						c.after((restLooks + 1) * time.Second)
+					}
+					require.False(t, h.votes(), what)
+					require.Equal(t, 2, c.voting(), what)
+					require.NotEqual(t, id, h.Now().Standing.Marker(), what)
+					require.Equal(t, forgot, h.Now().Standing.marker.state, what)
+					require.WithinDuration(t, time.Now().Add(longest), h.Now().State.Quarantine, (restLooks+2)*time.Second)
+					c.after(longest + time.Second)
+					require.Equal(t, 3, c.voting(), what)
+					require.Equal(t, whole, h.Now().Standing.marker.state, what)
+					require.Equal(t, "41", string(s.do("HGET", member.TokensKey, "7").Str), what)
+				})
+			}
+		}
+	}
+}
+
+// What a client finds that comes after the replication id has changed, or at a marker of a former version, which noted none.
+func TestReplicationIDThatNobodySawChange(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		edit  func(s *server)
+		votes bool
+	}{
+		{"a first replica came", func(s *server) { s.repl = "another" }, true},
+		{"a first replica came, and once it followed nobody", func(s *server) { s.repl = "another"; s.follows = 2 }, false},
+		{"a first replica came, and it does not tell what it was told", func(s *server) { s.repl, s.mute = "another", true }, false},
+		{"it was a replica", func(s *server) { s.follow("another"); s.follow("NO") }, false},
+		{"a former version noted nothing", func(s *server) { delete(s.hashes[member.MarkerKey], "repl") }, true},
+		{"a former version noted nothing, and it followed nobody long ago", func(s *server) {
+			delete(s.hashes[member.MarkerKey], "repl")
+			s.follows = 2
+		}, true},
+		{"a former version noted nothing, and it was a replica", func(s *server) {
+			delete(s.hashes[member.MarkerKey], "repl")
+			s.follow("another")
+			s.follow("NO")
+		}, false},
+	} {
+		t.Run(tc.name, bubble(func(t *testing.T) {
+			servers := started(1, time.Hour)
+			connect(t, plain, servers...).close()
+			servers[0].edit(func() { tc.edit(servers[0]) })
+			c := connect(t, plain, servers...)
+			defer c.close()
+			require.Equal(t, tc.votes, c.hosts[0].votes())
+			require.Equal(t, servers[0].repl, string(servers[0].do("HGET", member.MarkerKey, "repl").Str), "it is noted from now on")
+			c.after(longest + 2*time.Second)
+			require.True(t, c.hosts[0].votes())
+		}))
+	}
+}
+
+// A client of such a server sees less: a copy with a marker passes.
+func TestServerThatDoesNotTellOfItsReplicationVotes(t *testing.T) {
+	for _, unknown := range []bool{true, false} { // also its process
+		for _, noted := range []bool{true, false} { // by a client that may ask
+			synctest.Test(t, func(t *testing.T) {
+				s := started(1, time.Hour)[0]
+				if noted {
+					connect(t, plain, s).close()
+				}
+				s.edit(func() { s.denies, s.nameless = true, unknown })
+				c := connect(t, plain, s)
+				defer c.close()
+				c.after(3 * time.Second)
+				require.True(t, c.hosts[0].votes())
+				looks := c.hosts[0].on().whole.Load()
+				require.Positive(t, looks)
+				require.Equal(t, unknown, c.hosts[0].seat.place() == blindHome, "it is not asked in vain at each look")
+				s.reload(s.copied())
+				c.after(3 * time.Second)
+				require.True(t, c.hosts[0].votes())
+				if noted {
+					require.Equal(t, "repl-run0", s.hashes[member.MarkerKey]["repl"], "it is left to those who know")
+				}
+				s.flush()
+				c.after(2 * time.Second)
+				require.False(t, c.hosts[0].votes())
+			})
+		}
+	}
+}
+
+func TestGroupWhoseMasterDoesNotTellItsRoleIsNotAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		master := newServer("master")
-		master.born = time.Now().Add(-time.Hour)
-		c := connect(t, func(_ *Config, terms *Terms) { terms.Replicated = true }, master)
+		s := started(1, time.Hour)[0]
+		s.denies = true
+		c := connect(t, func(_ *Config, terms *Terms) { terms.Replicated = true }, s)
 		defer c.close()
-		gen := c.hosts[0].Now().State.Gen
-		master.edit(func() { master.repl = "another" })
-		c.after(3 * time.Second)
-		require.True(t, c.hosts[0].votes())
-		require.Equal(t, gen, c.hosts[0].Now().State.Gen)
-		require.Equal(t, "another", string(master.do("HGET", member.MarkerKey, "repl").Str))
+		require.ErrorIs(t, c.hosts[0].admitErr, errNoRole)
 	})
 }
 

@@ -32,8 +32,12 @@ type server struct {
 	calls   int                  // scripts executed
 	since   int                  // the same, when the process began
 	emptied int                  // FLUSHALL since then
+	follows int                  // REPLICAOF since then
 
-	refuses bool // looks, whatever they are
+	refuses  bool // looks, whatever they are
+	denies   bool // INFO, to scripts
+	mute     bool // what it was told
+	nameless bool
 
 	before atomic.Pointer[func()] // each command
 
@@ -51,7 +55,7 @@ func (s *server) restart(run string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.run, s.repl, s.older, s.role, s.born = run, "repl-"+run, strings.Repeat("0", 40), "master", time.Now()
-	s.since, s.emptied = s.calls, 0
+	s.since, s.emptied, s.follows = s.calls, 0, 0
 	s.hashes, s.ends = make(map[string]map[string]string), make(map[string]time.Time)
 }
 
@@ -67,13 +71,30 @@ func (s *server) flush() {
 // succeed is a replica that takes over, with a copy of what it had received.
 func (s *server) succeed(run string, of *server) {
 	s.restart(run)
+	s.hashes, s.ends = of.copied()
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	s.older, s.repl = of.repl, "repl-of-"+run
-	for key, h := range of.hashes {
-		s.hashes[key] = maps.Clone(h)
+}
+
+// copied are the data, as a replica has received them.
+func (s *server) copied() (hashes map[string]map[string]string, ends map[string]time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hashes = make(map[string]map[string]string)
+	for key, h := range s.hashes {
+		hashes[key] = maps.Clone(h)
 	}
-	maps.Copy(s.ends, of.ends)
+	return hashes, maps.Clone(s.ends)
+}
+
+// reload is a server that followed one with these data, and is a master again.
+func (s *server) reload(hashes map[string]map[string]string, ends map[string]time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.follow("another")
+	s.hashes, s.ends, s.repl = hashes, ends, "repl-of-another"
+	s.follow("NO")
 }
 
 // edit changes what is there.
@@ -93,11 +114,19 @@ func (s *server) executed() int {
 func (s *server) process() Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := Process{RunID: s.run, Uptime: time.Since(s.born), Seen: time.Now(), MasterID: "master-" + s.run}
+	p := Process{RunID: s.name(), Uptime: time.Since(s.born), Seen: time.Now(), MasterID: "master-" + s.run}
 	if s.calls > s.since {
 		p.Served = Served
 	}
 	return p
+}
+
+// name is the run_id that it tells.
+func (s *server) name() string {
+	if s.nameless {
+		return ""
+	}
+	return s.run
 }
 
 func str(s string) member.Reply           { return member.Reply{Kind: '$', Str: []byte(s)} }
@@ -145,8 +174,11 @@ func (s *server) do(args ...string) (r member.Reply) {
 			panic(why)
 		}
 	}()
+	if args[0] == "INFO" && s.mute {
+		return member.Reply{Kind: '-', Str: []byte("NOPERM")}
+	}
 	if args[0] == "INFO" && args[1] == "commandstats" {
-		return str(fmt.Sprintf("# Commandstats\r\ncmdstat_eval:calls=1,usec=1\r\ncmdstat_flushall:calls=%d,usec=1\r\n", s.emptied))
+		return str(fmt.Sprintf("# Commandstats\r\ncmdstat_eval:calls=1,usec=1\r\ncmdstat_flushall:calls=%d,usec=1\r\ncmdstat_replicaof:calls=%d,usec=1\r\n", s.emptied, s.follows))
 	}
 	key := args[1]
 	if args[0] == "EVAL" {
@@ -205,12 +237,15 @@ func (s *server) do(args ...string) (r member.Reply) {
 			return member.Reply{Kind: '-', Str: []byte("LOADING")}
 		}
 		s.calls++
-		return s.eval(args[1], args[3:6], args)
+		return s.eval(args[1], args[3:], args)
 	}
 	panic(fmt.Sprintf("a command that the guard does not use: %q", args))
 }
 
 func (s *server) info() string {
+	if s.denies {
+		return ""
+	}
 	return fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", s.role, s.repl, s.older)
 }
 
@@ -293,6 +328,7 @@ func (s *server) exists(key string) int64 {
 // follow makes the server the replica of a master, or with "NO" a master again, which has a
 // replication id of its own then.
 func (s *server) follow(master string) {
+	s.follows++
 	switch {
 	case master != "NO":
 		s.role = "slave"
@@ -313,6 +349,8 @@ func (s *server) eval(source string, keys, whole []string) member.Reply {
 			s.hset(whole[3], "pending", whole[4])
 		}
 		return str(s.hashes[whole[3]]["pending"])
+	case glanceLua:
+		return s.glance(s.hashes[keys[0]])
 	case sealLua:
 		return s.seal(whole[3], whole[4:])
 	case stampLua:
@@ -357,6 +395,14 @@ func (s *server) eval(source string, keys, whole []string) member.Reply {
 		panic("a script that is not the guard's")
 	}
 	return e.look()
+}
+
+func (s *server) glance(h map[string]string) member.Reply {
+	r := list(str(h["id"]), str(h["q"]))
+	if repl, noted := h["repl"]; !s.denies && (!noted || repl != s.repl || s.role != "master") {
+		r.Elems = append(r.Elems, str(repl), str(s.info()))
+	}
+	return r
 }
 
 // execution is one script at one marker.

@@ -163,11 +163,10 @@ func (a Standing) mayVote(now time.Time) bool {
 	return a.admitted && m.state != forgot && m.left == 0 && now.Sub(a.votesFrom) >= 0
 }
 
-// stays reports whether a reading shows the memory of this standing, whose q is at least ours.
-// replicated: a replica may take the server's place, so the server must also be a master with the
-// replication id of the marker.
-func (a Standing) stays(m marker, q time.Duration, replicated bool) bool {
-	return m.id == a.marker.id && m.q >= q && (!replicated || m.known() && m.role == "master")
+// stays reports whether a reading shows the memory of this standing, whose q is at least ours. The server must be a master
+// that was no replica since the last reading: its replication id may have changed without a promotion.
+func (a Standing) stays(m marker, q time.Duration) bool {
+	return m.id == a.marker.id && m.q >= q && !m.follows() && (m.known() || m.renamed())
 }
 
 // knows reports whether the member remembers everything, by a reading of its marker under this

@@ -67,24 +67,26 @@ func TestWhatIsDueForAMemberThatDoesNotVote(t *testing.T) {
 
 func TestWhatALookMeansForAStanding(t *testing.T) {
 	a := Standing{admitted: true, marker: marker{id: "run 1", state: neverForgot}}
-	same := marker{id: "run 1", state: neverForgot, q: time.Second, recall: recall{role: "master", repl: "a", now: "a"}}
+	same := marker{id: "run 1", state: neverForgot, q: time.Second, recall: recall{role: "master", repl: "a", now: "a", older: "0"}}
 	with := func(edit func(m *marker)) marker { m := same; edit(&m); return m }
 	for _, tc := range []struct {
-		name                     string
-		m                        marker
-		stays, replicated, knows bool
+		name         string
+		m            marker
+		stays, knows bool
 	}{
-		{"nothing has changed", same, true, true, true},
-		{"another marking", with(func(m *marker) { m.id = "run 2" }), false, false, false},
-		{"emptied", with(func(m *marker) { m.id = "" }), false, false, false},
-		{"it does not know of our leases", with(func(m *marker) { m.q-- }), false, false, true},
-		{"another memory", with(func(m *marker) { m.now = "b" }), true, false, false},
-		{"a replica", with(func(m *marker) { m.role = "slave" }), true, false, true},
-		{"it forgot", with(func(m *marker) { m.state = forgot }), true, true, false},
-		{"its quarantine goes on", with(func(m *marker) { m.left = 1 }), true, true, false},
+		{"nothing has changed", same, true, true},
+		{"another marking", with(func(m *marker) { m.id = "run 2" }), false, false},
+		{"emptied", with(func(m *marker) { m.id = "" }), false, false},
+		{"it does not know of our leases", with(func(m *marker) { m.q-- }), false, true},
+		{"another memory", with(func(m *marker) { m.now, m.older = "b", "a" }), false, false},
+		{"another memory, and nobody noted the first", with(func(m *marker) { m.repl, m.now, m.older = "", "b", "a" }), false, false},
+		{"a first replica", with(func(m *marker) { m.now = "b" }), true, false},
+		{"a replica", with(func(m *marker) { m.role = "slave" }), false, true},
+		{"it does not tell of its replication", with(func(m *marker) { m.recall = recall{repl: "a"} }), true, true},
+		{"it forgot", with(func(m *marker) { m.state = forgot }), true, false},
+		{"its quarantine goes on", with(func(m *marker) { m.left = 1 }), true, false},
 	} {
-		require.Equal(t, tc.stays, a.stays(tc.m, time.Second, false), tc.name)
-		require.Equal(t, tc.replicated, a.stays(tc.m, time.Second, true), tc.name)
+		require.Equal(t, tc.stays, a.stays(tc.m, time.Second), tc.name)
 		require.Equal(t, tc.knows, a.knows(tc.m), tc.name)
 	}
 }

@@ -17,6 +17,8 @@ const quarantineKey = "redquorum:quarantine"
 var (
 	//go:embed script/look.lua
 	lookLua string
+	//go:embed script/glance.lua
+	glanceLua string
 	//go:embed script/raise.lua
 	raiseLua string
 	//go:embed script/mark.lua
@@ -56,7 +58,7 @@ const lookSource = "return look()"
 // Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
 // user at the members.
 func Scripts() []string {
-	return []string{lookLua, markLua, liftLua, tableLua, restoreLua, shardLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua, baseLua}
+	return []string{lookLua, markLua, liftLua, tableLua, restoreLua, shardLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua, baseLua, glanceLua}
 }
 
 // home is where a member's marker is: at a master of a cluster a place in one of its slots. It
@@ -70,15 +72,18 @@ type home struct {
 }
 
 var (
-	// plainHome is that of a member which nothing replaces.
-	plainHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua)
-	// groupHome is that of a master that Sentinels watch.
-	groupHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua+shardLua)
+	// plainHome is that of a member which is no cluster.
+	plainHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua+shardLua)
+	// blindHome is the same, at a server that does not tell which process it is: nor is it asked for its replication.
+	blindHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua)
 )
 
 func newHome(s uint16, marker, quarantine, tokens, prelude string) *home {
 	h := &home{slot: s, marker: marker, quarantine: quarantine, tokens: tokens, prelude: prelude}
-	h.look, h.glance = h.command(lookSource), resp.Command("HMGET", marker, "id", "q")
+	h.look, h.glance = h.command(lookSource), resp.Command("EVAL", glanceLua, "1", marker)
+	if prelude == lookLua {
+		h.glance = resp.Command("HMGET", marker, "id", "q")
+	}
 	return h
 }
 
@@ -94,11 +99,10 @@ func (h *home) command(source string, args ...string) []byte {
 	return resp.Command(all...)
 }
 
-// markCommand marks a member. repl is the replication id of a master that a replica may replace,
-// else "". base is that of its counters if it did not forget, 0 if none is known.
+// markCommand marks a member. repl is its replication id, "" if that is not known. base is that of its counters if it did not forget, 0 if none is known.
 func (h *home) markCommand(runID, repl string, q, quarantine time.Duration, state string, base int64) []byte {
 	args := []string{runID, millis(q), millis(quarantine), strconv.FormatInt(base, 10), state}
-	if h != plainHome {
+	if h != blindHome {
 		args = append(args, repl)
 	}
 	return h.command(markLua, args...)

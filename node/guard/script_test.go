@@ -127,7 +127,16 @@ func (s *memory) run(cmd []byte) marker {
 	return m
 }
 
-func (s *memory) look() marker { s.Helper(); return s.run(plainHome.look) }
+// glance does what a client at rest does.
+func (s *memory) glance(h *home) marker {
+	s.Helper()
+	r := s.send(h.glance)
+	m, err := readGlance(&r)
+	require.NoError(s, err, show(r))
+	return m
+}
+
+func (s *memory) look() marker { s.Helper(); return s.run(blindHome.look) }
 
 func (s *memory) ask(args ...string) any {
 	s.Helper()
@@ -141,13 +150,13 @@ func (s *memory) ask(args ...string) any {
 }
 
 func markCommand(runID string, q, quarantine time.Duration, state string) []byte {
-	return plainHome.markCommand(runID, "", q, quarantine, state, 0)
+	return blindHome.markCommand(runID, "", q, quarantine, state, 0)
 }
 
-var tableCommand = plainHome.command(tableLua)
+var tableCommand = blindHome.command(tableLua)
 
 // unchanged runs a script that must do nothing but tell how things are.
-func (s *memory) unchanged(cmd []byte) { s.Helper(); s.unchangedAt(plainHome, cmd) }
+func (s *memory) unchanged(cmd []byte) { s.Helper(); s.unchangedAt(blindHome, cmd) }
 
 func (s *memory) unchangedAt(h *home, cmd []byte) {
 	s.Helper()
@@ -165,8 +174,7 @@ func (s *memory) unchangedAt(h *home, cmd []byte) {
 	require.Equal(s, s.run(h.look).id, m.id, "it tells what is there")
 }
 
-// replicationID is what the server calls its memory. The embedded server has no replication id, and
-// its scripts cannot ask for one.
+// replicationID is what the server calls its memory. The embedded server is never a replica.
 func (s *memory) replicationID() (id string, ok bool) {
 	s.Helper()
 	if s.embedded {
@@ -200,7 +208,7 @@ type guardCase struct {
 	test func(s *memory)
 }
 
-// onMaster is a case that a server without a replication id has no part in.
+// onMaster is a case that a server which is never a replica has no part in.
 func onMaster(name string, test func(s *memory, repl string)) guardCase {
 	return guardCase{name, func(s *memory) {
 		if repl, ok := s.replicationID(); ok {
@@ -208,6 +216,8 @@ func onMaster(name string, test func(s *memory, repl string)) guardCase {
 		}
 	}}
 }
+
+var zeros = strings.Repeat("0", 40)
 
 const (
 	leases = 30 * time.Second // q
@@ -222,19 +232,25 @@ var guardCases = []guardCase{
 		require.Negative(s, m.raised)
 	}},
 	{"glance reads id and q, and finds nothing at an empty member", func(s *memory) {
-		glance := func() marker {
-			r := s.send(plainHome.glance)
-			m, err := readGlance(&r)
-			require.NoError(s, err, show(r))
-			return m
-		}
+		glance := func() marker { return s.glance(blindHome) }
 		require.Equal(s, marker{}, glance())
 		m := s.run(markCommand("run", leases, rest, forgot))
 		require.Equal(s, marker{id: m.id, q: leases}, glance())
-		s.run(plainHome.command(liftLua, m.id, millis(2*leases)))
+		s.run(blindHome.command(liftLua, m.id, millis(2*leases)))
 		require.Equal(s, marker{id: m.id, q: 2 * leases}, glance())
 		s.run(markCommand("other", leases, 0, forgot))
 		require.Equal(s, marker{id: s.look().id, q: leases}, glance())
+	}},
+	{"glance tells another replication id than the marker's, also where that has none", func(s *memory) {
+		now := s.run(plainHome.look).now
+		require.NotEmpty(s, now)
+		require.Equal(s, recall{now: now, older: zeros, role: "master"}, s.glance(plainHome).recall, "there is no marker")
+		m := s.run(markCommand("run", leases, 0, neverForgot)) // notes none
+		require.Equal(s, marker{id: m.id, q: leases, recall: recall{now: now, older: zeros, role: "master"}}, s.glance(plainHome))
+		require.True(s, s.run(plainHome.command(renameLua, m.id, now)).of("run"))
+		require.Equal(s, marker{id: m.id, q: leases}, s.glance(plainHome))
+		s.ask("HSET", member.MarkerKey, "repl", now[1:])
+		require.Equal(s, now[1:], s.glance(plainHome).repl)
 	}},
 	{"mark writes who, for how long, and how", func(s *memory) {
 		m := s.run(markCommand("run", leases, rest, forgot))
@@ -272,7 +288,7 @@ var guardCases = []guardCase{
 	{"restore raises the counters and makes the member whole", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
 		s.ask("HSET", member.TokensKey, "7", "50", "8", "60") // granted since
-		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100", "8", "55", "9", "1"))
+		m = s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100", "8", "55", "9", "1"))
 		require.Equal(s, whole, m.state)
 		require.False(s, m.clk)
 		for bucket, want := range map[string]string{"7": "100", "8": "60", "9": "1"} {
@@ -281,28 +297,28 @@ var guardCases = []guardCase{
 	}},
 	{"restore tells where order goes on from the clocks", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		require.True(s, s.run(plainHome.command(restoreLua, m.id, "1", millis(leases), "")).clk)
+		require.True(s, s.run(blindHome.command(restoreLua, m.id, "1", millis(leases), "")).clk)
 	}},
 	{"restore for another marking does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.unchanged(plainHome.command(restoreLua, m.id+"0", "0", millis(leases), "", "7", "100"))
-		s.unchanged(plainHome.command(restoreLua, "run 1", "0", millis(leases), "", "7", "100"))
+		s.unchanged(blindHome.command(restoreLua, m.id+"0", "0", millis(leases), "", "7", "100"))
+		s.unchanged(blindHome.command(restoreLua, "run 1", "0", millis(leases), "", "7", "100"))
 	}},
 	{"restore of a member in quarantine does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, rest, forgot))
-		s.unchanged(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100"))
+		s.unchanged(blindHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100"))
 	}},
 	{"restore of a member that is whole, or never forgot, does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100"))
-		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases), "", "7", "200")) // a second client's, late
+		s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100"))
+		s.unchanged(blindHome.command(restoreLua, m.id, "1", millis(leases), "", "7", "200")) // a second client's, late
 		m = s.run(markCommand("other", leases, 0, neverForgot))
-		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases), "", "7", "200"))
+		s.unchanged(blindHome.command(restoreLua, m.id, "1", millis(leases), "", "7", "200"))
 	}},
 	{"lift raises q and says when", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
 		require.Negative(s, m.raised)
-		m = s.run(plainHome.command(liftLua, m.id, millis(2*leases)))
+		m = s.run(blindHome.command(liftLua, m.id, millis(2*leases)))
 		require.Equal(s, 2*leases, m.q)
 		require.GreaterOrEqual(s, m.raised, time.Duration(0))
 		require.Less(s, m.raised, 20*time.Second)
@@ -312,7 +328,7 @@ var guardCases = []guardCase{
 			s.flush()
 			m := s.run(markCommand("run", leases, rest, state))
 			for _, q := range []time.Duration{2 * leases, 2 * leases, 3 * leases} { // of three clients
-				m = s.run(plainHome.command(liftLua, m.id, millis(q)))
+				m = s.run(blindHome.command(liftLua, m.id, millis(q)))
 			}
 			require.Equal(s, 3*leases, m.q)
 			s.about(rest+2*leases, m.left)
@@ -320,35 +336,35 @@ var guardCases = []guardCase{
 	}},
 	{"lift of a member that waits to be restored begins another quarantine", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		m = s.run(plainHome.command(liftLua, m.id, millis(2*leases)))
+		m = s.run(blindHome.command(liftLua, m.id, millis(2*leases)))
 		require.Equal(s, forgot, m.state)
 		s.about(leases, m.left)
 	}},
 	{"lift of a member that votes silences nobody", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
-		require.Zero(s, s.run(plainHome.command(liftLua, m.id, millis(2*leases))).left)
+		require.Zero(s, s.run(blindHome.command(liftLua, m.id, millis(2*leases))).left)
 		m = s.run(markCommand("other", leases, 0, forgot))
-		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), ""))
-		require.Zero(s, s.run(plainHome.command(liftLua, m.id, millis(2*leases))).left)
+		s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), ""))
+		require.Zero(s, s.run(blindHome.command(liftLua, m.id, millis(2*leases))).left)
 	}},
 	{"restore with a greater q prolongs the quarantine and restores nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(2*leases), "", "7", "100"))
+		m = s.run(blindHome.command(restoreLua, m.id, "0", millis(2*leases), "", "7", "100"))
 		require.Equal(s, forgot, m.state)
 		require.Equal(s, 2*leases, m.q)
 		s.about(leases, m.left)
 		require.GreaterOrEqual(s, m.raised, time.Duration(0), "clients that ask for so much must wait until all know")
 		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("DEL", quarantineKey) // it is over
-		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100"))
+		m = s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "100"))
 		require.Equal(s, whole, m.state, "a client that knows less does not prolong it")
 		require.Equal(s, 2*leases, m.q)
 	}},
 	{"lift never lowers, and leaves another marking alone", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
-		s.unchanged(plainHome.command(liftLua, m.id, millis(leases-time.Second)))
-		s.unchanged(plainHome.command(liftLua, m.id, millis(leases)))
-		s.unchanged(plainHome.command(liftLua, "run 1", millis(2*leases)))
+		s.unchanged(blindHome.command(liftLua, m.id, millis(leases-time.Second)))
+		s.unchanged(blindHome.command(liftLua, m.id, millis(leases)))
+		s.unchanged(blindHome.command(liftLua, "run 1", millis(2*leases)))
 	}},
 	{"stamp of a slot whose master forgot waits until others were asked for how long", func(s *memory) {
 		key := tokensOf(7)
@@ -434,7 +450,7 @@ var guardCases = []guardCase{
 	}),
 	{"restore and refill write no counter of 0", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "0"))
+		s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), "", "7", "0"))
 		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("HSET", tokensOf(7), "id", "run 5")
 		require.EqualValues(s, 1, s.send(refillCommand(7, "run 5", []string{"7", "0"})).Int)
@@ -467,7 +483,7 @@ var guardCases = []guardCase{
 		require.Equal(s, "3", s.ask("HGET", key, "7"))
 	}},
 	onMaster("look at a master tells whose memory it is, and the stamp of its slot", func(s *memory, repl string) {
-		for _, h := range []*home{groupHome, slotHome(3, "me")} {
+		for _, h := range []*home{plainHome, slotHome(3, "me")} {
 			s.flush()
 			r := s.send(h.look)
 			require.Len(s, r.Elems, 11)
@@ -496,17 +512,17 @@ var guardCases = []guardCase{
 			require.Empty(s, next.id, "in another slot")
 			require.Empty(s, next.stamp)
 		}
-		require.Len(s, s.send(plainHome.look).Elems, 8)
+		require.Len(s, s.send(blindHome.look).Elems, 8)
 	}),
 	onMaster("look at a master that was a replica tells what its memory was called before", func(s *memory, repl string) {
-		first := s.run(groupHome.markCommand("run", repl, leases, 0, neverForgot, 0))
+		first := s.run(plainHome.markCommand("run", repl, leases, 0, neverForgot, 0))
 		require.True(s, first.of("run"))
 		s.follow()
-		m := s.run(groupHome.look)
+		m := s.run(plainHome.look)
 		require.Equal(s, "slave", m.role)
 		require.Equal(s, repl, m.now)
 		s.takeOver()
-		m = s.run(groupHome.look)
+		m = s.run(plainHome.look)
 		require.Equal(s, "master", m.role)
 		require.Equal(s, first.id, m.id)
 		require.Equal(s, repl, m.repl)
@@ -514,12 +530,23 @@ var guardCases = []guardCase{
 		require.NotEqual(s, repl, m.now)
 		require.True(s, m.promoted())
 		require.False(s, m.of("run"), "its memory is that of a replica")
-		m = s.run(groupHome.markCommand("run", m.now, leases, rest, forgot, 0))
+		m = s.run(plainHome.markCommand("run", m.now, leases, rest, forgot, 0))
 		require.True(s, m.of("run"))
 		require.Equal(s, forgot, m.state)
 	}),
+	onMaster("glance at a server that is or was a replica tells so, whatever it was called before", func(s *memory, repl string) {
+		m := s.run(plainHome.markCommand("run", repl, leases, 0, neverForgot, 0))
+		require.Equal(s, marker{id: m.id, q: leases}, s.glance(plainHome))
+		s.follow()
+		require.True(s, s.glance(plainHome).follows())
+		require.True(s, s.glance(plainHome).known())
+		s.takeOver()
+		m = s.glance(plainHome)
+		require.Equal(s, repl, m.older)
+		require.False(s, m.follows() || m.known() || m.renamed())
+	}),
 	onMaster("mark of a master notes its replication id, in its slot alone", func(s *memory, repl string) {
-		for _, h := range []*home{groupHome, slotHome(3, "me")} {
+		for _, h := range []*home{plainHome, slotHome(3, "me")} {
 			s.flush()
 			s.ask("HSET", h.tokens, "7", "41")
 			s.ask("HSET", tokensOf(4), "4", "42")
@@ -554,15 +581,15 @@ var guardCases = []guardCase{
 		for _, id := range []string{repl, ""} {
 			s.flush()
 			s.run(markCommand("run", leases, 0, neverForgot)) // notes none
-			m := s.run(groupHome.markCommand("run", id, leases, 0, forgot, 0))
+			m := s.run(plainHome.markCommand("run", id, leases, 0, forgot, 0))
 			require.Equal(s, forgot, m.state)
 			require.Equal(s, id, s.ask("HGET", member.MarkerKey, "repl"))
-			s.unchangedAt(groupHome, groupHome.markCommand("run", id, leases, rest, neverForgot, 0))
+			s.unchangedAt(plainHome, plainHome.markCommand("run", id, leases, rest, neverForgot, 0))
 			s.unchanged(markCommand("run", leases, rest, neverForgot))
 		}
 	}),
 	onMaster("rename notes another replication id and nothing else", func(s *memory, repl string) {
-		for _, h := range []*home{groupHome, slotHome(3, "me")} {
+		for _, h := range []*home{plainHome, slotHome(3, "me")} {
 			s.flush()
 			m := s.run(h.markCommand("run", "another", leases, rest, forgot, 0))
 			require.False(s, m.of("run"))
@@ -592,11 +619,11 @@ var guardCases = []guardCase{
 	onMaster("carry of a marker that another client has carried raises its q", func(s *memory, repl string) {
 		s.ask("HSET", member.MarkerKey, "id", "run 5", "state", forgot, "q", millis(leases), "repl", repl)
 		s.ask("SET", quarantineKey, "1", "PX", millis(rest))
-		m := s.run(groupHome.command(carryLua, "run 5", forgot, millis(2*leases), "0", repl, "0", ""))
+		m := s.run(plainHome.command(carryLua, "run 5", forgot, millis(2*leases), "0", repl, "0", ""))
 		require.Equal(s, 2*leases, m.q)
 		require.Greater(s, m.left, rest+leases-20*time.Second)
-		s.unchanged(groupHome.command(carryLua, "run 5", forgot, millis(3*leases), "0", "other", "0", ""))
-		s.unchanged(groupHome.command(carryLua, "run 5", whole, millis(leases), "1", repl, "0", ""))
+		s.unchanged(plainHome.command(carryLua, "run 5", forgot, millis(3*leases), "0", "other", "0", ""))
+		s.unchanged(plainHome.command(carryLua, "run 5", whole, millis(leases), "1", repl, "0", ""))
 	}),
 	onMaster("carry writes the marker in another slot, with what is left of the quarantine", func(s *memory, repl string) {
 		from, to := slotHome(3, "me"), slotHome(4, "me")

@@ -100,7 +100,7 @@ func (s *Seat) same(l *look) bool {
 		return l.call.Outcome != member.Refused
 	}
 	m, err := l.read()
-	return err == nil && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL, s.terms.Replicated)
+	return err == nil && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL)
 }
 
 // rests reports whether the client may be at rest at this member.
@@ -252,16 +252,14 @@ func (w *Watch) looked(l *look) error {
 	if w.glances++; !l.glance {
 		w.glances = 0
 	}
-	if s.terms.Replicated {
-		if again, err := w.replicatedLooked(c); again || err != nil {
-			return err
-		}
+	if again, err := w.replicatedLooked(l); again || err != nil {
+		return err
 	}
 	switch c.Outcome {
 	case member.Answered:
 		m, err := l.read()
 		switch {
-		case err != nil || !s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL, s.terms.Replicated):
+		case err != nil || !s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL):
 			return w.begin()
 		case l.glance:
 			s.guard.heard(m.q)
@@ -297,10 +295,10 @@ func (w *Watch) begin() error {
 	return w.seat.readmit(w.session, w.process)
 }
 
-// replicatedLooked takes what is particular to a look at a master that a replica may replace. again
-// says that the result needs nothing more.
-func (w *Watch) replicatedLooked(c *member.Call) (again bool, _ error) {
-	s, shard := w.seat, w.seat.terms.Shard
+// replicatedLooked takes what a look tells of replication, and of the slots of a master. again says that the result needs
+// nothing more.
+func (w *Watch) replicatedLooked(l *look) (again bool, _ error) {
+	s, shard, c := w.seat, w.seat.terms.Shard, &l.call
 	if e, ok := c.Err.(*member.ReplyError); ok && e.Kind == member.KindCluster && shard != nil {
 		shard.Unknown() // the marker's slot is elsewhere, or nowhere for a moment
 		if slots := shard.Slots(); len(slots) > 0 && homeOf(slots) == s.home.Load().slot {
@@ -312,13 +310,16 @@ func (w *Watch) replicatedLooked(c *member.Call) (again bool, _ error) {
 		}
 	} else if c.Outcome == member.Answered {
 		w.lost = 0
-		m, err := readMarker(&c.Reply, c.At)
-		if err == nil && m.role != "master" {
-			s.doubt()
-			return true, errReplica
-		}
-		if old := s.host.Now().Standing.marker; err == nil && m.id == old.id && m.now != old.now && m.renamed() {
-			return true, w.rename(m)
+		if m, err := l.read(); err == nil {
+			if err := s.demoted(m); err != nil {
+				return true, err
+			}
+			if m.renamed() && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL) {
+				if m, err = s.rename(w.ctx, w.session, m); err == nil {
+					s.take(m)
+				}
+				return true, err
+			}
 		}
 	}
 	if shard == nil {
@@ -328,16 +329,4 @@ func (w *Watch) replicatedLooked(c *member.Call) (again bool, _ error) {
 		return false, nil
 	}
 	return true, s.rehome(w.session)
-}
-
-// rename notes a replication id that changed without a promotion.
-func (w *Watch) rename(m marker) error {
-	now, err := w.seat.askMarker(w.ctx, w.session, w.seat.place().command(renameLua, m.id, m.now))
-	if err == nil && (now.id != m.id || !now.known()) {
-		err = errMarker
-	}
-	if err == nil {
-		w.seat.take(now)
-	}
-	return err
 }

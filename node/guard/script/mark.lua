@@ -1,6 +1,6 @@
 -- Marks this member as the process ARGV[1], unless another client has meanwhile.
 --   ARGV[1] run_id   ARGV[2] q, ms   ARGV[3] quarantine, ms   ARGV[4] the base of its counters, 0: none yet
---   ARGV[5] state: 'n' never forgot, 'g' forgot   ARGV[6] replication id, at a master that a replica may replace
+--   ARGV[5] state: 'n' never forgot, 'g' forgot   ARGV[6] replication id, where the server tells it
 -- A member that forgot loses its counters in the same step: a bucket without a counter is noticed by
 -- the next grant, a counter from a snapshot is not.
 local id = redis.call('HGET', KEYS[1], 'id')

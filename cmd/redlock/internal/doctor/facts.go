@@ -36,7 +36,7 @@ type Facts struct {
 	MarkerErr error // why the restart guard's keys could not be read
 	Marker    string
 	State     string // of the marker: n, g or w
-	// the replication id that the marker was made for, if replicas may take over
+	// the replication id that the marker was made for; "" at a plain member that no client of this version has used
 	Repl string
 	Left time.Duration // of the quarantine
 

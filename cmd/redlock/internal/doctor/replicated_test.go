@@ -129,6 +129,14 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 			s[2].Info["master_replid2"], s[2].Info["master_replid"], s[2].Info["run_id"] = "abc", "new", "new"
 			return s
 		}, Warning, "restart guard", "mymaster@", "taken over", true},
+		"a plain member was a replica": {func(s set) set {
+			s[0].Repl, s[0].Info["master_replid2"], s[0].Info["master_replid"] = "old", "abc", "new"
+			return s
+		}, Warning, "restart guard", "10.0.0.1", "or it was one", true},
+		"a plain member has a first replica": {func(s set) set {
+			s[0].Repl, s[0].Info["master_replid"] = "old", "new"
+			return s
+		}, OK, "failover", "cluster", "", false},
 		"took over long ago": {func(s set) set { s[1].Parts[0].Info["master_replid2"] = "abc"; return s }, OK, "failover", "cluster", "", false},
 		"renamed":            {func(s set) set { s[1].Parts[0].Info["master_replid"] = "new"; return s }, OK, "failover", "cluster", "", false},
 		"joined":             {func(s set) set { s[1].Parts[0].Marker, s[1].Parts[0].Stamped = "", true; return s }, Warning, "restart guard", "10.0.0.11", "slots that were used", true},
