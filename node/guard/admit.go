@@ -35,6 +35,8 @@ var (
 	errSlots = fmt.Errorf("%w: the server is not known to serve any slot", member.ErrConnecting)
 	// errReplica: the server became a replica, or was one all along.
 	errReplica = errors.New("the server is a replica")
+	// errTakesNoWrites is the same of a session that had no calls: nothing was executed.
+	errTakesNoWrites = fmt.Errorf("%w: %w", errReplica, &member.ReplyError{Kind: member.KindReadOnly, Text: "READONLY it takes no writes"})
 	// errNoRole: a replica may take its place, and nobody would see that.
 	errNoRole = errors.New("the server does not say whether it is a master: INFO replication")
 )
@@ -88,6 +90,14 @@ func (s *Seat) Admit(on Session, p Process) (Standing, error) {
 	if s.guard == nil {
 		return Standing{}, nil
 	}
+	a, err := s.admitAnew(on, p)
+	if err == errReplica {
+		err = errTakesNoWrites
+	}
+	return a, err
+}
+
+func (s *Seat) admitAnew(on Session, p Process) (Standing, error) {
 	s.blind.Store(p.RunID == "" && !s.terms.Replicated)
 	if p.RunID == "" {
 		p.RunID = unknownRun
@@ -374,7 +384,7 @@ func (s *Seat) lapse() {
 // readmit ends the generation of a session, and begins the next one.
 func (s *Seat) readmit(on Session, p Process) error {
 	s.lapse()
-	next, err := s.Admit(on, p)
+	next, err := s.admitAnew(on, p)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -330,6 +331,12 @@ func TestMemberThatWasAReplicaHasForgotten(t *testing.T) {
 						}
 						require.False(t, h.Now().State.Up, what)
 						require.ErrorIs(t, h.err, errReplica)
+						require.False(t, errors.As(h.err, new(*member.ReplyError)), "calls in flight may have been executed")
+						h.mend()
+						c.after(time.Millisecond)
+						var refused *member.ReplyError
+						require.ErrorAs(t, h.err, &refused, "who asks why it gives no vote is told")
+						require.Equal(t, member.KindReadOnly, refused.Kind)
 						s.reload(copied, ends)
 						h.mend()
 						c.after(time.Millisecond)

@@ -461,7 +461,11 @@ func (j *judge) guard(f *Facts) {
 		j.say(Warning, "restart guard", f.Member, "it has no marker, and slots that were used: they came from other masters, or it forgot, and no client has noticed yet",
 			fmt.Sprintf("it votes once a client has, or %v later, unless all of them came from masters that remember", j.terms.MaxTTL+f.Lag), "wait; restart no other member")
 	case "replaced":
-		j.say(Warning, "restart guard", f.Member, "a replica has taken over, or it was one, or it has restarted, and no client has noticed yet",
+		what := "a replica has taken over"
+		if f.Kind == node.OneServer {
+			what = "it was a replica"
+		}
+		j.say(Warning, "restart guard", f.Member, what+", or it has restarted, and no client has noticed yet",
 			fmt.Sprintf("it may lack what its former master granted, and does not vote for %v from when one does", j.terms.MaxTTL+f.Lag), "wait; restart no other member")
 	case "quarantined":
 		j.say(Warning, "restart guard", f.Member, "it may have forgotten what it granted, and does not vote "+until, "fewer members bear the locks meanwhile", "wait; restart no other member")

@@ -132,7 +132,7 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 		"a plain member was a replica": {func(s set) set {
 			s[0].Repl, s[0].Info["master_replid2"], s[0].Info["master_replid"] = "old", "abc", "new"
 			return s
-		}, Warning, "restart guard", "10.0.0.1", "or it was one", true},
+		}, Warning, "restart guard", "10.0.0.1", "it was a replica, or it has restarted", true},
 		"a plain member has a first replica": {func(s set) set {
 			s[0].Repl, s[0].Info["master_replid"] = "old", "new"
 			return s
