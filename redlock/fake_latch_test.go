@@ -848,6 +848,14 @@ func TestRoundOfABarrierThatEndedOpensNothing(t *testing.T) {
 		require.Greater(t, round, last)
 		require.Equal(t, waited{round, nil}, <-late)
 		require.Equal(t, waited{round, nil}, <-other)
+
+		time.Sleep(24*time.Hour + time.Minute) // and nobody remembers a number
+		late, other = goesOn(t.Context(), all[1].Barrier("phase", 3, "y")), goesOn(t.Context(), all[2].Barrier("phase", 3, "z"))
+		next, err := all[0].Barrier("phase", 3, "x").Wait(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, next, round, "the numbers rise")
+		require.Equal(t, waited{next, nil}, <-late)
+		require.Equal(t, waited{next, nil}, <-other)
 	}, redlock.Quiet)
 }
 
