@@ -162,13 +162,14 @@ func (l *Lease) Handoff() (Handoff, error) {
 }
 
 // Adopt takes over a lease that was handed off, with one round that extends it. It extends an
-// auto-renewed lease for its own TTL, any other for what was left of it. The lease keeps its token.
+// auto-renewed lease for its own TTL, any other for what was left of it, and no lease for more than
+// Config.MaxTTL of this client. The lease keeps its token.
 // Of those that adopt one hand-off, one gets the lease, and the others ErrNotHeld: each member takes
 // the vote from the owner that h names, and gives it to a new one. Lease.Handoff returns a hand-off
 // of that one.
 //
-// After ErrNoQuorum some members may have done so. Call Adopt again, with the same client, while the
-// lease lasts.
+// After ErrNoQuorum some members may have done so, and keep their vote for that TTL from then on. Call
+// Adopt again, with the same client, while the lease lasts.
 //
 // Errors:
 //   - ErrNotHeld if a majority of the members no longer have the lease.
@@ -234,6 +235,8 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 	if err != nil {
 		return nil, badInput("adopt", "%v", err)
 	}
+	longest := max(h.terms.ttl, c.cfg.MaxTTL) // members may keep a vote for so long: its owner may have extended it
+	h.terms.ttl = min(h.terms.ttl, c.cfg.MaxTTL)
 	if err := checkTTL(h.terms.ttl, c.cfg); err != nil {
 		return nil, badInput("adopt", "TTL: %v", err)
 	}
@@ -247,7 +250,7 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 	if anew {
 		owner, former = c.adopter(*h.owner), *h.owner
 	}
-	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former, longest: c.cfg.MaxTTL} // its owner may have extended it
+	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former, longest: longest}
 	held.b = ballot.Adopt(held.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
 	held.b.Won(h.terms.has())
 	now := time.Now()
@@ -265,10 +268,11 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 		return l, nil
 	}
 	f := quorum.Failure{Op: "adopt", Key: name, Need: c.need, Votes: r.Votes(c.members), Early: v == quorum.Lost}
+	_, no, _ := f.Counts()
 	if _, ended := l.end(ErrNotHeld); ended { // it is the members' as before
 		c.alive.leave()
 	}
-	if _, no, _ := f.Counts(); no >= c.need {
+	if no >= c.need {
 		return nil, &QuorumError{Failure: f, kind: ErrNotHeld, cause: cause}
 	}
 	if anew {
