@@ -22,7 +22,7 @@ for i, key in ipairs(KEYS) do
     if out[i] == 1 then -- the key first: it outlives what is in it; and see keep in mine.lua
       deadline = math.max(deadline + 0, ms + ttl)
       local left = redis.call('PTTL', key)
-      redis.call('PEXPIRE', key, string.format('%.0f', left <= deadline - ms and 2 * (deadline - ms) + 1 or left))
+      redis.call('PEXPIRE', key, string.format('%.0f', left <= deadline - ms and 2 * (deadline - ms) + 1 or left + 1))
       redis.call('HSET', key, owner, string.format('%.0f', deadline) .. slots)
     end
   end

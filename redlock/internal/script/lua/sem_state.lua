@@ -70,7 +70,7 @@ local function refusal(none) return -math.max(earliest and earliest - ms or (non
 local function outlive(deadline)
   local most = deadline - ms
   local left = redis.call('PTTL', KEYS[1])
-  if left <= most then left = 2 * most + 1 end
+  left = left <= most and 2 * most + 1 or left + 1 -- PTTL is cut to a whole ms, and - promises
   redis.call('PEXPIRE', KEYS[1], text(left))
   over = ms + left - 1
 end
