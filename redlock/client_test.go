@@ -224,3 +224,20 @@ func TestErrorOfOpenNamesTheKeysThatAUserLacks(t *testing.T) {
 		require.Equal(t, other, withNeed(other))
 	}
 }
+
+func TestPolicyThatEvictsLocksIsRead(t *testing.T) {
+	for info, want := range map[string]struct {
+		policy  string
+		limited bool
+	}{
+		"# Memory\r\nused_memory:1\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n":       {"", false},
+		"# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n":                       {"allkeys-lru", false},
+		"# Memory\r\nmaxmemory:1048576\r\nmaxmemory_policy:volatile-ttl\r\nother:1\r\n":     {"volatile-ttl", true},
+		"maxmemory_human:1M\r\nmaxmemory:1048576\r\nmaxmemory_policy:noeviction\r\nx:y\r\n": {"", true},
+		"": {"", false},
+	} {
+		policy, limited := evicts(info)
+		require.Equal(t, want.policy, policy, info)
+		require.Equal(t, want.limited, limited, info)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -119,7 +120,61 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		_ = c.Close()
 		return nil, err
 	}
+	if c.alive.enter() {
+		go c.warnOfEviction() // it ends with the answers, after MemberTimeout, or with the client
+	}
 	return c, nil
+}
+
+// infoMemory asks for the section of INFO that has the policy.
+var infoMemory = []byte("*2\r\n$4\r\nINFO\r\n$6\r\nmemory\r\n")
+
+// warnOfEviction asks the members once whether they may evict a held lock, and warns of those that may. Nobody waits for it
+// but Close. Of a cluster one master is asked; "redlock doctor" asks all.
+func (c *Client) warnOfEviction() {
+	defer c.alive.leave()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		c.askForEviction(ctx)
+	}()
+	select {
+	case <-told:
+	case <-c.closed:
+		cancel()
+		<-told
+	}
+}
+
+func (c *Client) askForEviction(ctx context.Context) {
+	c.askAll(ctx, member.Command{Cmd: infoMemory}, func(i int, r member.Reply, err error) {
+		if err != nil {
+			return // not permitted, or the member is away
+		}
+		if policy, limited := evicts(string(r.Str)); policy != "" {
+			level := slog.LevelWarn
+			if limited {
+				level = slog.LevelError
+			}
+			c.log.Log(context.Background(), level, "redlock: the member may evict a held lock, and two clients may hold it: set maxmemory-policy noeviction",
+				"member", c.members[i].Name(), "maxmemory_policy", policy, "maxmemory_is_set", limited)
+		}
+	})
+}
+
+// evicts reads a policy other than noeviction from INFO, and whether maxmemory is set, without which nothing is evicted.
+func evicts(info string) (policy string, limited bool) {
+	for line := range strings.Lines(info) {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); {
+		case name == "maxmemory_policy" && value != "noeviction":
+			policy = value
+		case name == "maxmemory":
+			limited = value != "0"
+		}
+	}
+	return policy, limited
 }
 
 // addresses tell one member from another.

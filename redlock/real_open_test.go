@@ -385,3 +385,15 @@ func doTagged(ctx context.Context, m member.Member, cmd member.Command) (member.
 type sinkFunc func(*member.Call)
 
 func (f sinkFunc) Done(c *member.Call) { f(c) }
+
+// What "redlock doctor" calls critical is said by Open, too: nobody else looks before the first lock is evicted.
+func TestOpenWarnsOfAMemberThatMayEvictLocks(t *testing.T) {
+	t.Parallel()
+	cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: []string{"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"}})
+	var log transcript
+	c, err := redlock.Open(t.Context(), urls(cluster), redlock.WithLogger(log.logger()), patient)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "maxmemory_policy=allkeys-lru") }, time.Minute, time.Millisecond)
+	require.Contains(t, log.String(), "level=ERROR")
+	require.NoError(t, c.Close())
+}
