@@ -367,7 +367,7 @@ func withNeed(err error) error {
 	}
 	for _, need := range []struct{ what, pattern string }{{"one of the keys", "~redquorum:*"}, {"one of the channels", "&redquorum:inbox:*"}} {
 		if strings.Contains(reply.Text, need.what) {
-			return fmt.Errorf("%w: the user needs %s besides the names of its locks: docs/servers.md, \"ACL\"", err, need.pattern)
+			return fmt.Errorf("%w: the user needs %s besides the names of its locks: docs/servers.md, \"Permissions\"", err, need.pattern)
 		}
 	}
 	return err
