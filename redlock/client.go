@@ -400,6 +400,7 @@ func (l *link) Changed(st member.State) {
 	l.mu.Lock()
 	told := l.up == st.Up
 	l.up = st.Up
+	again := st.Votes && (l.state != MemberVoting || l.c.slotted[l.i] != nil) // of several servers, any
 	if s := standingOf(st); s != l.state {
 		l.state, l.since = s, time.Now()
 	}
@@ -422,6 +423,9 @@ func (l *link) Changed(st member.State) {
 	}
 	if up >= l.c.need {
 		l.c.dark.set(time.Time{})
+	}
+	if again {
+		l.c.keeper.votesAgain(l.i)
 	}
 	l.c.waiting.wakeAll()
 	l.c.watches.wakeAll()

@@ -654,6 +654,23 @@ func TestRejoinOfALeaseThatWasHandedOffLeavesNoVoteOfNobody(t *testing.T) {
 	})
 }
 
+func TestWishOfALeaseThatWasHandedOffLeavesNoPlaceOfNobody(t *testing.T) {
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
+		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
+		redlock.Admin(t, cluster.Servers[2], "DEL", "k")
+		redlock.Admin(t, cluster.Servers[2], "HSET", "k", strings.Repeat("O", 26)+":1", "5")
+		redlock.Admin(t, cluster.Servers[2], "PEXPIRE", "k", "60000")
+		p.Slow(0, 0, 400*time.Millisecond)
+		time.Sleep(3*time.Second + 500*time.Millisecond) // it was renewed, refused by one member, and wishes for the vote there now
+		next := handOver(t, l, q)
+		require.NoError(t, next.Unlock(t.Context()))
+		time.Sleep(150 * time.Millisecond)
+		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"), "the re-join came behind the release")
+		time.Sleep(time.Second)
+		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"))
+	})
+}
+
 func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		t.Run(fmt.Sprintf("its connection breaks: %v", broken), inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {

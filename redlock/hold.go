@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
@@ -192,15 +193,18 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	if h.ended.Load() {
 		return // the release that ended it stands behind the grant and frees it
 	}
-	counts := false
+	counts, regained := false, false
 	h.mu.Lock()
 	switch {
 	case p.Grant:
+		regained = h.b.Wishing(i)
 		counts = h.b.Pushed(i, ballot.Push{Token: p.Token, Server: p.Server, Next: p.Other, TTL: p.TTL, Permits: p.Permits}, st, at)
 	case p.Gone:
 		h.b.Withdrawn(p.Other)
 	case p.Readers:
 		h.b.ReadersWait()
+	case p.Wish:
+		h.b.Wished(i, p.Other)
 	default:
 		h.b.Announced(i, p.Other, at)
 	}
@@ -217,7 +221,10 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 		h.followed(p.Other)
 	}
 	signal(wake)
-	if counts {
+	switch {
+	case counts && regained && h.terms.kind.together: // it was given up by a writer: as a writer's
+		h.downgradeAt(i)
+	case counts && !regained:
 		h.woken(WokenByGrant)
 	}
 }
@@ -335,8 +342,20 @@ func (withdrawal) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
 	return ballot.VoteOf(c.Outcome, false)
 }
 
-// rejoined books the answer to a rejoin or an adoption, by which the member may have given the lease a vote.
-func (h *hold) rejoined(i int, mayHave bool) {
+// rejoined books the answer to a rejoin, by which the member may have taken the lease back, or keeps
+// a wish for it.
+func (h *hold) rejoined(r *quorum.Round, c *member.Call) {
+	answered := c.Outcome == member.Answered
+	if answered && c.Reply.Int == 0 {
+		h.mu.Lock()
+		h.b.Wishes(c.Index, c.State.Gen, r.Sent)
+		h.mu.Unlock()
+	}
+	h.took(c.Index, answered || c.Outcome == member.Unknown)
+}
+
+// took books the end of a rejoin or an adoption, by which the member may have given the lease a vote or a place.
+func (h *hold) took(i int, mayHave bool) {
 	h.mu.Lock()
 	h.taking--
 	orphaned := h.handed && mayHave
@@ -345,6 +364,79 @@ func (h *hold) rejoined(i int, mayHave bool) {
 		h.orphaned(i)
 	}
 	h.leave()
+}
+
+// lacks reports whether the lease has no vote of a member, which is about to be asked for it then.
+func (h *hold) lacks(i int, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	lacks := h.b.Lacks(i, now)
+	if lacks {
+		h.b.Submitted(i)
+	}
+	return lacks
+}
+
+// regain asks members to give the lease back, outside of a renewal. A semaphore's free the owner's
+// other slots and its place in line, and give it the slots of the lease if these are free. For those
+// that are another's there, they keep a wish for that long; members of other locks do so for the TTL.
+func (h *hold) regain(to quorum.Set, ttl, wish time.Duration) {
+	if !h.c.alive.enter() {
+		return
+	}
+	defer h.c.alive.leave() // not before what overtaken makes of it is submitted
+	now := time.Now()
+	h.mu.Lock()
+	h.taking += to.Len()
+	token, _ := h.b.Late(0)
+	h.mu.Unlock()
+	cmd := h.c.buffer()
+	h.adoptFirst(cmd, to, ttl, now)
+	wire := h.having().Wishing(wish)
+	h.c.rounds.Start(h.c.members, &quorum.Question{
+		Op: opRejoin, Sent: now, TTL: ttl, To: to, Need: 1, Judge: regained{h},
+		Command: wire.Rejoin(cmd, h.owner, ttl, token), Delivery: member.Delivery{Late: true, Ended: &h.ended},
+	}).Free()
+	h.c.buffers.Put(cmd)
+	for i := range h.c.members {
+		if to.Has(i) {
+			h.overtaken(i)
+		}
+	}
+}
+
+// adoptFirst has members that an adoption has not reached move the vote, which is the former owner's still.
+func (h *hold) adoptFirst(cmd *[]byte, to quorum.Set, ttl time.Duration, now time.Time) {
+	if h.former == "" {
+		return
+	}
+	h.c.rounds.Start(h.c.members, &quorum.Question{
+		Op: opExtend, Sent: now, To: to, Need: 1, Judge: withdrawal{},
+		Command: h.having().Adopt(cmd, h.owner, h.former, ttl), Delivery: member.Delivery{Late: true, Ended: &h.ended},
+	}).Free()
+}
+
+// regained hears the answers to regain.
+type regained struct{ h *hold }
+
+// Judge implements quorum.Judge.
+func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
+	h, i := r.h, c.Index
+	took := c.Outcome == member.Answered && c.Reply.Int > 0
+	yes := took && c.State.Gen == h.c.briefOf(i, h.wire.Slot()).Gen
+	h.mu.Lock()
+	switch {
+	case yes:
+		h.b.Renewed(i, true, round.Sent.Add(clock.Validity(round.TTL, h.c.cfg.Drift)))
+	case c.Outcome == member.Answered && h.b.Permits() != nil:
+		h.b.GaveUp(i)
+	}
+	h.mu.Unlock()
+	if h.c.trace.request != nil {
+		h.requested(round, c)
+	}
+	h.rejoined(round, c)
+	return ballot.VoteOf(c.Outcome, yes)
 }
 
 // orphaned is called when member i has, or may have, given a vote or a place in its queue after the

@@ -31,9 +31,10 @@ type keeper struct {
 
 	mu     sync.Mutex // guards the fields below and pos, gone, queued of every lease
 	leases leaseHeap
-	queue  []*Lease  // to be renewed now
-	armed  time.Time // when run looks again; zero: when poked
-	wall   time.Time // a reading since which wall and monotonic clock have run together
+	queue  []*Lease   // to be renewed now
+	back   quorum.Set // members that vote again: they may lack leases
+	armed  time.Time  // when run looks again; zero: when poked
+	wall   time.Time  // a reading since which wall and monotonic clock have run together
 	ended  bool
 }
 
@@ -200,14 +201,63 @@ func (k *keeper) renewing() {
 			return
 		}
 		k.mu.Lock()
-		due := k.queue
-		k.queue = nil
+		due, back := k.queue, k.back
+		k.queue, k.back = nil, 0
+		var held []*Lease
+		if back != 0 {
+			for _, e := range k.leases {
+				held = append(held, e.l)
+			}
+		}
 		for _, l := range due {
 			l.queued = false
 		}
 		k.mu.Unlock()
+		k.regain(held, back)
 		k.renewAll(due, time.Now())
 	}
+}
+
+// votesAgain has the leases that are renewed regain their votes at a member at once, and not with
+// their next renewals: until then a further member that forgets could end them.
+func (k *keeper) votesAgain(i int) {
+	k.mu.Lock()
+	k.back = k.back.With(i)
+	k.mu.Unlock()
+	signal(k.asked)
+}
+
+// regain asks some members for the votes that leases lack there.
+func (k *keeper) regain(leases []*Lease, back quorum.Set) {
+	for _, l := range leases {
+		ttl, now := l.regains(), time.Now()
+		if ttl <= 0 {
+			continue
+		}
+		to := quorum.Set(0)
+		for i := range k.c.members {
+			if back.Has(i) && k.c.briefOf(i, l.hold.wire.Slot()).Votes && l.hold.lacks(i, now) {
+				to = to.With(i)
+			}
+		}
+		if to != 0 {
+			l.hold.regain(to, ttl, ttl)
+		}
+	}
+}
+
+// regains is for how long the lease asks for votes that it lacks; 0: it does not.
+func (l *Lease) regains() time.Duration {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.err != nil, l.renewAt.IsZero(), clock.Until(l.until, now) <= 0:
+		return 0
+	case !l.limit.IsZero():
+		return min(l.ttl, clock.Until(l.limit, now))
+	}
+	return l.ttl
 }
 
 // renewAll renews those of some leases that are held, in calls for each script and, if a member is
@@ -565,7 +615,7 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	defer n.heard(c.Outcome == member.Answered)
 	if n.moves() {
 		moved := c.Outcome == member.Answered && len(c.Reply.Elems) == 1 && c.Reply.Elems[0].Int > 0
-		defer n.items[0].l.hold.rejoined(c.Index, moved || c.Outcome == member.Unknown)
+		defer n.items[0].l.hold.took(c.Index, moved || c.Outcome == member.Unknown)
 	}
 	if c.Outcome != member.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
 		return ballot.VoteOf(c.Outcome, false)
@@ -753,13 +803,9 @@ func (n *renewal) rejoin(j, i int) {
 	h.taking++
 	h.mu.Unlock()
 	cmd := n.k.c.buffer()
-	if h.former != "" { // where the adoption has not come, the vote is the former owner's still
-		n.k.c.rounds.Start(n.k.c.members, &quorum.Question{
-			Op: opExtend, Sent: now, To: to, Need: 1, Judge: withdrawal{},
-			Command: h.having().Adopt(cmd, h.owner, h.former, ttl), Delivery: member.Delivery{Late: true, Ended: &h.ended},
-		}).Free()
-	}
-	command := h.having().Rejoin(cmd, h.owner, ttl, int64(l.token))
+	h.adoptFirst(cmd, to, ttl, now)
+	wire := h.having().Wishing(ttl)
+	command := wire.Rejoin(cmd, h.owner, ttl, int64(l.token))
 	n.k.c.rounds.Start(n.k.c.members, &quorum.Question{
 		Op: opRejoin, Sent: now, To: to, Need: 1, Judge: rejoinJudge{n, j},
 		Command: command, Delivery: member.Delivery{Late: true, Ended: &h.ended},
@@ -780,7 +826,7 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.hold.lock(), round, c)
 	}
 	took := c.Outcome == member.Answered && c.Reply.Int > 0
-	r.n.items[r.j].l.hold.rejoined(c.Index, took || c.Outcome == member.Unknown)
+	r.n.items[r.j].l.hold.rejoined(round, c)
 	yes := took && c.State.Gen == r.n.k.c.state(c.Index).Gen
 	if yes {
 		r.n.book(c.Index, r.j, []member.Reply{{Int: 1}})

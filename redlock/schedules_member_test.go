@@ -110,8 +110,10 @@ func (m *schedMember) later(s *search) *schedMember {
 		for field, value := range k.Fields {
 			k.Fields[field] = earlier(value)
 		}
-		for owner := range k.Scores {
-			k.Scores[owner] -= float64(schedTick.Microseconds())
+		for owner, at := range k.Scores {
+			if at >= 1 { // below is who wishes to be re-joined
+				k.Scores[owner] -= float64(schedTick.Microseconds())
+			}
 		}
 	}
 	m.next = s.member(keys)
@@ -265,10 +267,14 @@ var scriptGuards = map[string][]luaEdit{
 	"extendShortens": {{&script.Extend, "redis.call('PTTL', key), ARGV[2 * i]", "0, ARGV[2 * i]"}},
 	// Who lost the lock by force is re-joined.
 	"forceForgets": {{&script.Rejoin, "if buried(owner) then return 0 end", ""}},
+	// A member that has given its vote to a waiter forgets that the holder wants it.
+	"wishForgets": {{nil, "  register(owner, ttl, ttl + 0)\n  redis.call('ZADD', KEYS[4], '0.5', owner)", ""}},
+	// Who yields gives the vote to the lowest hash, and not to the holder.
+	"wishLast": {{&script.Yield, "local heir, heirTTL = wisher()", "local heir, heirTTL"}},
 	// Who yields a fair lock goes to the end.
 	"newPlace": {{&script.FairYield, "stand(owner, ARGV[6], ttl, entry)", "stand(owner, '0', ttl, entry)"}},
 	// A yield of a fair lock gives it to the lowest hash.
-	"lowestHash": {{&script.FairYield, "if mixed then", "if true then"}},
+	"lowestHash": {{&script.FairYield, "if mixed and heir ~= wisher() then", "if true then"}},
 	// Who asks a member that is free has its vote, whoever waits there.
 	"barges": {
 		{&script.FairAcquire, "if first() then return -1 end", ""},

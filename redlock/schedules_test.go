@@ -74,6 +74,7 @@ type schedRules struct {
 	releaseOnce     bool // a release whose outcome is unknown is not owed again
 	zombies         bool // what was on a broken connection may be executed later
 	noRelease       bool // an attempt that ends without a lease leaves what it has
+	noRegain        bool // a lease waits for its next renewal, when a member votes again
 	noQuarantine    bool // a member that forgot votes again at once
 	noRestore       bool // its counters begin anew
 	noLimit         bool // nor is the stored limit restored
@@ -98,6 +99,7 @@ type schedBounds struct {
 	hung      int  // 1 + the member that executes nothing; without a number the last
 	prompt    bool // answers arrive with their execution
 	forgets   int  // members that restart without memory: quarantined for the TTL, then restored
+	turns     int  // > 0: one at a time, each when the leases have all votes again, which takes so many ticks; nobody unlocks then
 	lapses    int  // votes that a member loses before their time: only tokens are judged then
 	alone     bool // one client has an attempt, the other none
 	forced    int  // members at which the lock is taken from whoever holds it
@@ -524,7 +526,9 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 			add(actStart, c, 0)
 		case schedHolding:
 			holds = true
-			add(actUnlock, c, 0)
+			if s.bounds.turns == 0 {
+				add(actUnlock, c, 0)
+			}
 			if w.used.extends < s.bounds.extends {
 				add(actExtend, c, 0)
 			}
@@ -563,7 +567,7 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 		busy = busy || cl.phase != schedDone
 	}
 	for i := range w.m {
-		if busy && w.used.forgets < s.bounds.forgets && !s.bounds.hangs(i) {
+		if busy && w.used.forgets < s.bounds.forgets && !s.bounds.hangs(i) && (s.bounds.turns == 0 || s.whole(w)) {
 			add(actForget, 0, i)
 		}
 		if holds && w.used.forced < s.bounds.forced {
@@ -581,7 +585,7 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 	if s.bounds.lower > 0 && w.slots.set.phase == setterIdle {
 		add(actSet, 0, 0)
 	}
-	if busy && w.used.ticks < s.bounds.ticks {
+	if busy && w.used.ticks < s.bounds.ticks && (s.bounds.turns == 0 || !s.inFlight(w)) { // at rest
 		add(actTick, 0, 0)
 	}
 	return out
@@ -822,6 +826,59 @@ func (s *search) forced(w *schedWorld, i int) {
 func (s *search) restore(w *schedWorld, i int) {
 	w.m[i] = s.restored(w.m[i], w.m[(i+1)%schedMembers], w.m[(i+2)%schedMembers])
 	s.say("member %d has its counters restored", i)
+}
+
+// regain lets those that hold ask for what they lack at a member that votes again.
+func (s *search) regain(w *schedWorld, i int) {
+	for c := range s.bounds.clients {
+		if w.c[c].phase != schedHolding || s.rules.noRegain {
+			continue
+		}
+		cl, l := s.client(w, c), s.lease(c)
+		s.stubs[c].keeper.regain([]*Lease{l}, quorum.Set(0).With(i))
+		cl.b = l.hold.b
+	}
+}
+
+// whole reports whether all members vote, and all leases have the votes of all of them.
+func (s *search) whole(w *schedWorld) bool {
+	for i, m := range w.m {
+		for _, cl := range w.c[:s.bounds.clients] {
+			if w.rest[i] > 0 || cl.phase == schedHolding && m.read().lock[cl.name] == "" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// unwhole plays on from w with everything delivered at once, until all leases have the votes of all members. It returns why that
+// is not so in time, or "". The time counts from the moment when all members vote. Where a push was lost, all must be asked anew.
+func (s *search) unwhole(w *schedWorld) string {
+	patience := s.bounds.turns
+	if w.used.lost+w.used.breaks > 0 {
+		patience = s.bounds.ttl + s.bounds.entry
+	}
+	stats, bounds := s.stats, s.bounds
+	s.stats = map[string]int{}
+	b := &s.bounds
+	b.ticks, b.cancels, b.lost, b.breaks, b.forgets = 1<<20, 0, 0, 0, 0
+	defer func() { s.stats, s.bounds = stats, bounds }()
+	for ticks := 0; !s.whole(w); {
+		next := s.soonest(w, 0, &[schedClients]int{})
+		if next.kind == actTick {
+			if slices.ContainsFunc(w.rest[:], func(rest int) bool { return rest > 0 }) {
+				ticks = -1
+			}
+			if ticks++; ticks > patience {
+				return "no margin: the holder has not the votes of all members again"
+			}
+		}
+		if w = s.Do(w, next); w.wrong != "" {
+			return "on the way to all votes: " + w.wrong
+		}
+	}
+	return ""
 }
 
 // start begins an attempt.
@@ -1194,6 +1251,9 @@ func (s *search) keep(c int, l *Lease) {
 	cl.b = l.hold.b
 	if l.err != nil {
 		s.say("  the lease of %v has ended: %v", who(c), l.err)
+		if s.bounds.turns > 0 {
+			s.wrong("a lease was lost although members restarted in turn")
+		}
 		s.over(c)
 		return
 	}
@@ -1307,6 +1367,7 @@ func (s *search) tick(w *schedWorld) {
 		if w.rest[i] > 0 {
 			if w.rest[i]--; w.rest[i] == 0 {
 				s.restore(w, i)
+				s.regain(w, i)
 			}
 		}
 	}
@@ -1551,7 +1612,7 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		b = append(b, byte(len(cl.push[i])))
 		for k := range cl.push[i] {
 			p := &cl.push[i][k]
-			b = append(b, flag(p.Grant), flag(p.Gone)|flag(p.Readers)<<1)
+			b = append(b, flag(p.Grant), flag(p.Gone)|flag(p.Readers)<<1|flag(p.Wish)<<2)
 			b = appendText(b, p.Other)
 			b = appendList(b, p.Permits)
 			b = appendNumbers(b, p.Token, p.Server-schedNow, int64(p.TTL))
@@ -1600,6 +1661,11 @@ func (s *search) explore(begin []schedAction) explore.Found[schedAction] {
 				return ""
 			}
 			s.count("quiescent states")
+			if s.bounds.turns > 0 {
+				if wrong := s.unwhole(w); strings.Contains(wrong, s.only) && wrong != "" {
+					return wrong
+				}
+			}
 			return s.finish(w, can)
 		},
 		Limit: s.bounds.maxStates,
@@ -1620,7 +1686,7 @@ func (s *search) finish(w *schedWorld, can map[explore.Key]bool) string {
 	stats, bounds := s.stats, s.bounds
 	s.stats = map[string]int{}
 	b := &s.bounds
-	b.splits, b.ticks, b.cancels, b.lost, b.breaks, b.forgets, b.gathers = 1<<20, 1<<20, 0, 0, 0, 0, 0
+	b.splits, b.ticks, b.cancels, b.lost, b.breaks, b.forgets, b.gathers, b.turns = 1<<20, 1<<20, 0, 0, 0, 0, 0, 0
 	defer func() { s.stats, s.bounds = stats, bounds }()
 	var passed []explore.Key
 	var turns [schedClients]int // pauses of each that have ended
@@ -1705,6 +1771,11 @@ func (s *search) verdict(schedule []schedAction) string {
 	w := explore.Play(s, s.initial(), schedule)
 	if w.wrong != "" || s.inFlight(w) {
 		return w.wrong
+	}
+	if s.bounds.turns > 0 {
+		if wrong := s.unwhole(w); wrong != "" {
+			return wrong
+		}
 	}
 	return s.finish(w, map[explore.Key]bool{})
 }

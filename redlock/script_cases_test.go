@@ -450,6 +450,9 @@ func (p *scriptPlay) message(message string) string {
 	case "r":
 		return "r " + p.called(f[1])
 	default:
+		if told, _ := script.ParsePush(message); told.Wish {
+			f[0] = "wish"
+		}
 		return fmt.Sprint(f[0], " ", p.called(f[1]), " ", p.called(f[2]))
 	}
 	push, ok := script.ParsePush(message)

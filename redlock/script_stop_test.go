@@ -244,9 +244,18 @@ func (p *stopPlay) probe() {
 			require.NoError(p, err)
 			require.Equal(p, []any{int64(0)}, is, "%s: the lease of %s is renewed beside %s", p.what, o, holder)
 			if len(p.hash(p.Name)) > 0 {
+				place, entry := p.ask("ZSCORE", QueueOf(p.Name), o), p.ask("HGET", WaitersOf(p.Name), o)
 				is, err = p.raw(p.Rejoin(nil, o, minute, p.believed[holder]), -1, false)
 				require.NoError(p, err)
 				require.Zero(p, is, "%s: the lease of %s is joined beside %s", p.what, o, holder)
+				p.ask("ZREM", QueueOf(p.Name), o) // nobody has a lease that would wish for the vote
+				p.ask("HDEL", WaitersOf(p.Name), o)
+				if at, had := place.(string); had {
+					p.ask("ZADD", QueueOf(p.Name), at, o)
+				}
+				if is, had := entry.(string); had {
+					p.ask("HSET", WaitersOf(p.Name), o, is)
+				}
 			}
 		}
 	}

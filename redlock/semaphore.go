@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
@@ -192,9 +190,9 @@ func permitsFit(t *terms) error {
 
 func permitsWide(t *terms) int { return min(t.permits.limit, permitWidth) }
 
-func permitsAsked(l script.Lock, t *terms, c *Config) script.Lock {
+func permitsAsked(l script.Lock, t *terms, _ *Config) script.Lock {
 	p := t.permits
-	return l.Asking(&script.Asked{Want: p.want, Once: p.once, Limit: p.limit, Known: p.known, N: p.n, Wish: c.Entry})
+	return l.Asking(&script.Asked{Want: p.want, Once: p.once, Limit: p.limit, Known: p.known, N: p.n})
 }
 
 // permit gets a permit by attempts of the caller's own. It asks first for the slot that this client
@@ -252,61 +250,12 @@ func (l *Lease) gather() {
 	}
 	h.mu.Unlock()
 	if to != 0 {
-		h.regain(to, c.cfg.Entry)
+		h.regain(to, h.terms.ttl, h.terms.ttl)
 	}
 }
 
 // permitsMend has members free what they have given beside the lease. It waits for nothing.
-func permitsMend(h *hold, to quorum.Set) { h.regain(to, 0) }
-
-// regain tells members what the lease has. They free the owner's other slots and its place in line,
-// and give it the slots of the lease if these are free. For those that are another's there, they keep
-// a wish for that long.
-func (h *hold) regain(to quorum.Set, wish time.Duration) {
-	if !h.c.alive.enter() {
-		return
-	}
-	defer h.c.alive.leave() // not before what overtaken makes of it is submitted
-	now := time.Now()
-	h.mu.Lock()
-	h.taking += to.Len()
-	h.mu.Unlock()
-	cmd := h.c.buffer()
-	wire := h.having().Wishing(wish)
-	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opRejoin, Sent: now, TTL: h.terms.ttl, To: to, Need: 1, Judge: regained{h},
-		Command: wire.Rejoin(cmd, h.owner, h.terms.ttl, 0), Delivery: member.Delivery{Late: true, Ended: &h.ended},
-	}).Free()
-	h.c.buffers.Put(cmd)
-	for i := range h.c.members {
-		if to.Has(i) {
-			h.overtaken(i)
-		}
-	}
-}
-
-// regained hears the answers to regain.
-type regained struct{ h *hold }
-
-// Judge implements quorum.Judge.
-func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
-	h, i := r.h, c.Index
-	took := c.Outcome == member.Answered && c.Reply.Int > 0
-	yes := took && c.State.Gen == h.c.briefOf(i, h.wire.Slot()).Gen
-	h.mu.Lock()
-	switch {
-	case yes:
-		h.b.Renewed(i, true, round.Sent.Add(clock.Validity(round.TTL, h.c.cfg.Drift)))
-	case c.Outcome == member.Answered:
-		h.b.GaveUp(i)
-	}
-	h.mu.Unlock()
-	if h.c.trace.request != nil {
-		h.requested(round, c)
-	}
-	h.rejoined(i, took || c.Outcome == member.Unknown)
-	return ballot.VoteOf(c.Outcome, yes)
-}
+func permitsMend(h *hold, to quorum.Set) { h.regain(to, h.terms.ttl, 0) }
 
 // permitsLeft notes which slot the client gives back.
 func permitsLeft(h *hold) {

@@ -37,7 +37,8 @@ It checks:
   - the permissions of every command that the library uses, on Redis 7 and later. It uses ACL
     DRYRUN. If that is not permitted, it tries each command in a way that leaves at most an entry in
     ACL LOG;
-  - members that do not vote yet, and whether one member may be restarted now;
+  - members that do not vote yet, and whether one member may be restarted now. It sees no leases:
+    those that are renewed have the votes of all members again some seconds after all vote;
   - in a Redis Cluster, every master: slots that no master serves, servers that disagree, two
     members in one cluster, and cluster-node-timeout against failover_lag;
   - behind Sentinels: Sentinels that do not answer or disagree, the role of the server that they

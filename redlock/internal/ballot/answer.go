@@ -263,7 +263,11 @@ func (b *Ballot) endOfPushed(m *Voter, p Push, epoch uint64, at time.Time) (time
 	case clock.Until(start, at) > 0:
 		start = at
 	}
-	end := start.Add(clock.Validity(min(p.TTL, b.part), b.terms.Drift))
+	most := b.part
+	if b.token > 0 { // asked for by a re-join
+		most = b.terms.TTL
+	}
+	end := start.Add(clock.Validity(min(p.TTL, most), b.terms.Drift))
 	return end, clock.Until(end, at) > 0
 }
 

@@ -66,6 +66,10 @@ type Voter struct {
 	yield yield
 	word  word
 	left  leaving
+	// A holder of the lock has wished for the vote since it was yielded last: no answer to that says that it is kept.
+	wished bool
+	// The member keeps a wish of the lease: see Wishes.
+	wishes bool
 
 	sent    int32         // calls submitted that may have reached it: it is owed a release
 	pending int32         // acquire and wait calls without an answer
@@ -251,7 +255,7 @@ func (m *Voter) enter(gen uint64) {
 
 // take books a vote. What was to be given up is past with it.
 func (m *Voter) take(v vote) {
-	m.vote, m.has = v, held
+	m.vote, m.has, m.wishes = v, held, false
 	if m.yield == undone {
 		m.yield = settled
 	}
@@ -379,12 +383,34 @@ func (b *Ballot) Owed() quorum.Set {
 // Votes counts the members that have the lease, by the last word of each.
 func (b *Ballot) Votes(now time.Time) (n int) {
 	for i := range b.m {
-		if m := &b.m[i]; b.ours(i) && clock.Until(m.end, now) > 0 {
+		if !b.Lacks(i, now) {
 			n++
 		}
 	}
 	return n
 }
+
+// Lacks reports whether the lease has no vote of member i, by its last word.
+func (b *Ballot) Lacks(i int, now time.Time) bool {
+	return !b.ours(i) || clock.Until(b.m[i].end, now) <= 0
+}
+
+// Wishes books that member i, which has generation gen, has refused a re-join that was submitted at sent, and keeps it as a
+// wish. A push that grants it comes later, and is dated by that at least.
+func (b *Ballot) Wishes(i int, gen uint64, sent time.Time) {
+	m := &b.m[i]
+	if gen < m.gen {
+		return
+	}
+	m.enter(gen)
+	if m.token > 0 && b.permits == nil {
+		m.vote, m.has = vote{}, gone
+	}
+	m.dating, m.first, m.wishes = undated, sent, true
+}
+
+// Wishing reports whether the next grant of member i is what the lease has wished for.
+func (b *Ballot) Wishing(i int) bool { return b.m[i].wishes }
 
 // Renewed books a member's word in a renewal: it has the lease until end, or it does not have it.
 func (b *Ballot) Renewed(i int, ok bool, end time.Time) {
@@ -401,7 +427,7 @@ func (b *Ballot) Renewed(i int, ok bool, end time.Time) {
 	if b.permits != nil {
 		b.permits.at[i].list = b.permits.agreed
 	}
-	m.has = held
+	m.has, m.wishes = held, false
 	if m.end.IsZero() || clock.Until(end, m.end) > 0 {
 		m.end = end
 	}

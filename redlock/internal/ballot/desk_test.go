@@ -396,6 +396,10 @@ func (c *clerk) event(word string) string {
 		return c.each(func(i int) quorum.Vote { c.change(&c.states[i]); return 0 })
 	case "announces":
 		return c.each(func(i int) quorum.Vote { c.Announced(i, c.args[1], c.now); return 0 })
+	case "wishes":
+		return c.each(func(i int) quorum.Vote { c.Wished(i, c.args[1]); return 0 })
+	case "refused":
+		return c.each(func(i int) quorum.Vote { c.Wishes(i, c.states[i].Gen, c.now); return 0 })
 	case "readers":
 		c.ReadersWait()
 	case "names":

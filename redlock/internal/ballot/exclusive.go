@@ -95,7 +95,7 @@ func (b *Ballot) yield(now time.Time) (out []Offer) {
 		}
 		out = append(out, Offer{Member: i, Token: m.yielded, Ticket: b.ticketAt(i)})
 		m.drop()
-		m.yield = offered
+		m.yield, m.wished = offered, false
 		b.hurried(m, now)
 		m.sent++
 		if m.pending == 0 {
@@ -115,7 +115,9 @@ func (b *Ballot) YieldAnswered(i int, a *Answer) quorum.Vote {
 	case !b.books(i, a):
 	case a.N > m.yielded && a.N > m.token:
 		m.take(vote{token: a.N, end: a.Sent.Add(clock.Validity(b.part, b.terms.Drift)), server: a.Server, voteOf: m.gen})
-		m.yield = kept
+		if !m.wished {
+			m.yield = kept
+		}
 	case m.token == 0:
 		m.word = refused
 	}

@@ -79,3 +79,34 @@ func TestWhoWaitsDecidesWithoutAnAllocation(t *testing.T) {
 	var s Step
 	require.Zero(t, testing.AllocsPerRun(100, func() { d.Ballot.Next(&s, d.at(1), d.states) }))
 }
+
+// The push of a wish is dated by the re-join that was refused. It lasts as long as a vote of a re-join, and not as one of a waiter.
+func TestVoteThatALeaseHasWishedForCountsFromItsPush(t *testing.T) {
+	now := time.Now()
+	states := []member.State{{Votes: true, Gen: 2}}
+	b := Adopt("me:1", make([]Voter, 3), usual, 7)
+	b.Renewed(0, true, now.Add(time.Second))
+	b.Wishes(0, 2, now)
+	require.True(t, b.Lacks(0, now), "the member has said that it is another's")
+	require.True(t, b.Wishing(0))
+
+	at := now.Add(usual.Entry / 2)
+	push := Push{Token: 9, Server: 1, TTL: usual.TTL - time.Second}
+	require.False(t, b.Pushed(0, push, member.State{Votes: true, Gen: 1}, at), "of the memory before")
+	require.True(t, b.Pushed(0, push, states[0], at))
+	require.False(t, b.Wishing(0))
+	require.False(t, b.Lacks(0, now.Add(2*usual.Entry)))
+	require.True(t, b.Lacks(0, now.Add(push.TTL)), "less drift")
+	require.Equal(t, 1, b.Votes(at))
+	token, late := b.Late(0)
+	require.False(t, late, "it is above %d", token)
+}
+
+func TestRefusedReJoinOfAnEarlierMemoryIsNoWish(t *testing.T) {
+	b := Adopt("me:1", make([]Voter, 3), usual, 7)
+	b.Wishes(0, 2, time.Now())
+	b.Pushed(0, Push{Token: 9, Server: 1, TTL: time.Second}, member.State{Votes: true, Gen: 2}, time.Now())
+	b.Wishes(0, 1, time.Now())
+	require.False(t, b.Wishing(0))
+	require.Equal(t, 1, b.Votes(time.Now()))
+}

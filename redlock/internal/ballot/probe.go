@@ -120,7 +120,7 @@ func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 	}
 	m := &b.m[i]
 	out = append(out, bit(b.poll.to.Has(i))|bit(b.poll.open.Has(i))<<1|bit(b.poll.yes.Has(i))<<2|bit(b.poll.past.Has(i))<<3,
-		byte(m.has), byte(m.yield), bit(m.sent > 0)|bit(m.dating == stepped)<<1, byte(m.pending))
+		byte(m.has), byte(m.yield), bit(m.sent > 0)|bit(m.dating == stepped)<<1|bit(m.wished)<<2|bit(m.wishes)<<3, byte(m.pending))
 	if m.pending > 0 || m.yield == offered {
 		out = c.Time(out, m.since)
 	}

@@ -36,6 +36,14 @@ func (b *Ballot) Announced(i int, waiter string, at time.Time) {
 	}
 }
 
+// Wished books that a waiter which member i announced holds the lock: the attempt cannot have a majority before that ends, so a
+// vote of it is yielded in any case, and the member gives it to the holder.
+func (b *Ballot) Wished(i int, holder string) {
+	b.hear(holder, i)
+	b.m[i].wished = true
+	b.m[i].reconsider()
+}
+
 // Withdrawn forgets a waiter that has given up. Its name is never used again.
 func (b *Ballot) Withdrawn(waiter string) {
 	named := func(n named) bool { return n.owner == waiter }

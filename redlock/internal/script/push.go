@@ -15,13 +15,14 @@ func Inbox(client string) string { return "redquorum:inbox:" + client }
 //
 //	g owner token now next ttl            a grant, with its TTL in ms
 //	s owner now next ttl slot:token …     a grant of a semaphore: all permits that the owner has now
-//	w holder waiter                       a waiter announces itself
+//	w holder waiter                       a waiter announces itself; with a blank behind it, one that holds the lock elsewhere
 //	x holder waiter                       a waiter has given up
 //	r holder                              readers wait
 type Push struct {
 	Grant   bool
 	Gone    bool
 	Readers bool
+	Wish    bool   // the waiter holds the lock at other members
 	Owner   string // the attempt that the message is for
 	N       uint64 // the number in Owner: see OwnerOf
 	Token   int64
@@ -66,7 +67,7 @@ func ParsePush(msg string) (p Push, ok bool) {
 		}
 		p.TTL = time.Duration(ttl) * time.Millisecond
 	case len(f) == 3 && (f[0] == "w" || f[0] == "x"):
-		p = Push{Owner: f[1], Other: f[2], Gone: f[0] == "x"}
+		p = Push{Owner: f[1], Other: f[2], Gone: f[0] == "x", Wish: f[0] == "w" && strings.HasSuffix(msg, " ")}
 	case len(f) == 2 && f[0] == "r":
 		p = Push{Owner: f[1], Readers: true}
 	default:

@@ -15,6 +15,9 @@ func TestPushIsParsedInFullOrNotAtAll(t *testing.T) {
 	p, ok = ParsePush("w me:1 other:2")
 	require.True(t, ok)
 	require.Equal(t, Push{Owner: "me:1", N: 1, Other: "other:2"}, p)
+	p, ok = ParsePush("w me:1 other:2 ") // older clients read it as the one above
+	require.True(t, ok)
+	require.Equal(t, Push{Wish: true, Owner: "me:1", N: 1, Other: "other:2"}, p)
 	p, ok = ParsePush("x me:1 other:2")
 	require.True(t, ok)
 	require.Equal(t, Push{Gone: true, Owner: "me:1", N: 1, Other: "other:2"}, p)

@@ -68,8 +68,11 @@ func (l Lock) Holding(p permit.List) Lock {
 	return l.Asking(&a)
 }
 
-// Wishing returns the semaphore whose rejoin wishes for that long.
+// Wishing returns the semaphore whose rejoin wishes for that long. The rejoin of any other lock says nothing of that.
 func (l Lock) Wishing(d time.Duration) Lock {
+	if l.asks == nil {
+		return l
+	}
 	a := *l.asks
 	a.Wish = d
 	return l.Asking(&a)

@@ -1,6 +1,6 @@
 -- Resolves a split of a fair lock: all members give to the same owner, the one whose ticket is the smallest. (Not to a waiter
 -- that has missed a heartbeat, as in hand.lua.) Where somebody waits whose client does not know tickets, they give to the one
--- whose name hashes lowest, as that client's yield does: the two orders could keep a split for ever.
+-- whose name hashes lowest, as that client's yield does: the two orders could keep a split for ever. But who holds the lock comes first.
 --   ARGV[2] owner   ARGV[3] the token of the vote it yields   ARGV[4] TTL of a grant, ms
 --   ARGV[5] lifetime of the entry, ms   ARGV[6] the owner's ticket, or its place here before one is agreed; '0': not known
 -- Returns {new token if the owner keeps the vote, else 0, server time in µs}. Error FORGOT marker.
@@ -13,6 +13,7 @@
 --include lengthen.lua
 --include fair.lua
 --include first.lua
+--include wisher.lua
 local owner, ttl, entry = ARGV[2], ARGV[4], tonumber(ARGV[5])
 if redis.call('HGET', KEYS[1], owner) ~= ARGV[3] then return {0, now} end
 stand(owner, ARGV[6], ttl, entry)
@@ -23,7 +24,7 @@ end
 local heir, heirTTL = first()
 local all, mixed = redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'), false
 for i = 2, #all, 2 do mixed = mixed or all[i] % 1 == 0 end
-if mixed then
+if mixed and heir ~= wisher() then
   local lowest = redis.sha1hex(owner)
   heir = owner
   for i = 1, #all, 2 do

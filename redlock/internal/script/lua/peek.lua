@@ -9,7 +9,7 @@ if alien(lock) then return redis.error_reply('FOREIGN no lock') end
 local out = {time[1] * 1000000 + time[2], redis.call('PTTL', KEYS[1]), redis.call('HGET', KEYS[2], ARGV[1]) or '0',
   redis.call('HGET', KEYS[3], 'state') or '', lock[1] or '', lock[2] or '0'}
 if ARGV[2] == 'holders' then return out end
-local queue = redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES')
+local queue = redis.call('ZRANGE', KEYS[4], '1', '+inf', 'BYSCORE', 'WITHSCORES') -- without holders: see wish.lua
 for i = 1, #queue, 2 do
   local deadline, ttl = string.match(redis.call('HGET', KEYS[5], queue[i]) or '', '^(%d+) (%d+)$')
   out[#out + 1] = queue[i]

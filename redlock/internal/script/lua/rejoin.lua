@@ -1,7 +1,8 @@
 -- Gives a lease that is held and valid a further vote, at a member that lost it or joined late.
 --   ARGV[2] owner   ARGV[3] TTL, ms   ARGV[4] the lease's token
 -- The counter first: a vote below it could let a later token fall behind.
--- Returns 1 if the vote is the owner's now, 0 if it is another's, or was taken from the owner by force. Error FORGOT marker.
+-- Returns 1 if the vote is the owner's now, 0 if it was taken from the owner by force, or is another's, which is told that the
+-- owner wishes for it. Error FORGOT marker.
 --include lib.lua
 local owner, ttl, token = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local n = tonumber(redis.call('HGET', KEYS[2], bucket) or 0)
@@ -11,16 +12,20 @@ if n == 0 then
 elseif n < token then
   redis.call('HSET', KEYS[2], bucket, ARGV[4])
 end
+--include buried.lua
 if redis.call('EXISTS', KEYS[1]) == 0 then
-  --include buried.lua
   if buried(owner) then return 0 end
   own(owner, ARGV[4], ttl)
   drop(owner)
   return 1
 end
---include mine.lua
-if redis.call('HEXISTS', KEYS[1], owner) == 1 and mine(KEYS[1], owner) then
+if redis.call('HEXISTS', KEYS[1], owner) == 1 then
+  --include mine.lua
+  if not mine(KEYS[1], owner) then return 0 end
   keep(KEYS[1], ttl)
+  drop(owner)
   return 1
 end
+--include wish.lua
+if not buried(owner) then wish(owner, ARGV[3]) end
 return 0

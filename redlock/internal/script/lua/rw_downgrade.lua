@@ -1,4 +1,5 @@
--- Makes a writer's vote a reader's, in one step, and lets in all readers that wait.
+-- Makes a writer's vote a reader's, in one step, and lets in all readers that wait. Whoever holds the lock besides is a reader:
+-- those that wish for the vote (wish.lua) have it, too.
 --   ARGV[2] owner   ARGV[3] TTL, ms
 -- Returns {token of the phase, or 0: the vote is not the owner's, server time in µs, the writer
 -- that is next, or '-'}.
@@ -16,5 +17,16 @@ local n, why = count()
 if not n then return why end
 local longest = text(math.max(ttl + 0, redis.call('PTTL', KEYS[1]))) -- a validity that rests on a longer grant may still be trusted
 begin(text(n), longest, owner, over(longest))
-if tag ~= '!' then admit(false) end
+if tag ~= '!' then
+  for _, other in ipairs(ask('ZRANGE', KEYS[4], '-inf', '(1', 'BYSCORE') or {}) do
+    local left = live(other)
+    drop(other)
+    if left then
+      redis.call('HSET', KEYS[1], other, over(left))
+      lengthen(KEYS[1], left)
+      push(other, 'g ' .. other .. ' ' .. text(n) .. ' ' .. stamp .. ' - ' .. left)
+    end
+  end
+  admit(false)
+end
 return {n, now, writer()}

@@ -28,7 +28,7 @@ local function add(waiter, at, entry)
   out[#out + 1] = ttl or '0'
 end
 if ARGV[2] == 'holders' then return out end
-local queue = redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES')
+local queue = redis.call('ZRANGE', KEYS[4], '1', '+inf', 'BYSCORE', 'WITHSCORES') -- without holders: see wish.lua
 for i = 1, #queue, 2 do add(queue[i], string.format('%.0f', queue[i + 1] + 0), redis.call('HGET', KEYS[5], queue[i])) end
 local entries = redis.call('HGETALL', KEYS[5])
 for i = 1, #entries, 2 do

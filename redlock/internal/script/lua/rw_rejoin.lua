@@ -1,6 +1,6 @@
 -- A reader's rejoin. A phase that begins with it draws a token of its own: the lease's may be below
 -- what others were granted here. Into a phase that is there it comes also past writers that wait,
--- since it holds the lock.
+-- since it holds the lock. For a writer's vote it wishes as a writer does, and gets one: its downgrade makes that a reader's.
 --   KEYS, ARGV as rejoin
 -- Returns 1 if the vote is the owner's now, else 0. Error FORGOT marker.
 --include rw.lua
@@ -12,16 +12,22 @@ if n == 0 then
 elseif n < token then
   redis.call('HSET', KEYS[2], bucket, ARGV[4])
 end
+--include buried.lua
 local there, why = redis.call('EXISTS', KEYS[1]) == 1, nil
 local v = redis.call('HMGET', KEYS[1], 'r', owner)
 if there and not v[1] then -- a writer's; its own, if a downgrade has not come here
+  if not v[2] then
+    --include wish.lua
+    if not buried(owner) then wish(owner, ttl) end
+    return 0
+  end
   --include mine.lua
-  if not v[2] or not mine(KEYS[1], owner) then return 0 end
+  if not mine(KEYS[1], owner) then return 0 end
   keep(KEYS[1], ttl)
+  drop(owner)
   return 1
 end
 if there and not told(v[1]) then return 0 end
---include buried.lua
 if not v[2] and buried(owner) then return 0 end
 if there then
   local till = over(ttl)
@@ -34,5 +40,5 @@ else
   if not n then return why end
   begin(text(n), ttl, owner, over(ttl))
 end
-ask('HDEL', KEYS[5], owner)
+if not drop(owner) then ask('HDEL', KEYS[5], owner) end
 return 1
