@@ -257,3 +257,22 @@ func TestAdoptThatComesLateLeavesNoVoteOfNobody(t *testing.T) {
 		NothingLeft(t, cluster)
 	})
 }
+
+// A member that the adoption has not reached has the vote of the former owner, and no other release names that.
+func TestReleaseOfAnAdoptedLeaseLeavesNoVoteOfItsFormerOwner(t *testing.T) {
+	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
+		p, q := JoinAll(t, cluster), JoinAll(t, cluster)
+		l := p.Hold(t, "k", TTL(25*time.Second))
+		synctest.Wait()
+		q.Away(2)
+		q.Until(t, 2, MemberDown)
+		h, err := l.Handoff()
+		require.NoError(t, err)
+		adopted, err := q.Adopt(t.Context(), h)
+		require.NoError(t, err)
+		require.NoError(t, adopted.Unlock(t.Context()))
+		q.EveryLink(func(l *redistest.Link) { l.Heal() }, 2)
+		time.Sleep(10 * time.Second)
+		NothingLeft(t, cluster)
+	})
+}

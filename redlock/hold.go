@@ -278,11 +278,29 @@ func (h *hold) gone(late bool) {
 	if again != 0 {
 		h.submitRelease(again, late).Free()
 	}
+	h.releaseFormer(late)
 	h.c.holds.remove(h)
 	if left := h.terms.kind.left; left != nil {
 		left(h)
 	}
 	h.leave()
+}
+
+// releaseFormer frees the votes that an adoption has not moved. They are the lease's, and nobody else has the former owner.
+func (h *hold) releaseFormer(late bool) {
+	if h.former == "" {
+		return
+	}
+	now, cmd := time.Now(), h.c.buffer()
+	h.mu.Lock()
+	held, longest := h.b.Permits(), max(h.longest, h.c.cfg.Entry)
+	h.mu.Unlock()
+	h.c.rounds.Start(h.c.members, &quorum.Question{
+		Op: opRelease, Sent: now, To: quorum.All(len(h.c.members)), Need: h.b.Need(), Judge: withdrawal{},
+		Command:  h.holding(held).Release(cmd, h.former, ""),
+		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
+	}).Free()
+	h.c.buffers.Put(cmd)
 }
 
 // leave tells Close when nothing about the hold is left to be submitted.
