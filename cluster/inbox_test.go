@@ -187,7 +187,7 @@ func toldToAll(t *testing.T, s *redistest.Sharded) {
 	asked(t, at, "HSET", counters, "id", "run 5")
 	for _, place := range []string{slot.TagOf(n), slot.TagOf((n + slot.Count/2) % slot.Count)} { // here, and where it is refused
 		before := calls(t, s, "publish")
-		for i, owner := range []string{"alice:1", "bob:1"} {
+		for i, owner := range []string{strings.Repeat("A", 26) + ":1", strings.Repeat("B", 26) + ":1"} {
 			_, err := at.Do(t.Context(), "EVAL", wait, "5", "k", counters, counters, "redquorum:q:{k}", "redquorum:w:{k}",
 				strconv.Itoa(int(n)), owner, "60000", "60000", "run 5/"+place)
 			require.NoError(t, err)
