@@ -84,6 +84,8 @@ func (b *Barrier) Wait(ctx context.Context) (round uint64, err error) {
 // check explains why a Wait cannot begin.
 func (b *Barrier) check(ctx context.Context) error {
 	switch {
+	case b.c == nil:
+		return badInput(opBarrier, "a barrier of no client: make it with Client.Barrier")
 	case b.l.count < 1:
 		return badInput(opBarrier, "%d parties, must be 1 to %d", b.l.count, mostCount)
 	case b.party == "" || len(b.party) > longestID:

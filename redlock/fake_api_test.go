@@ -89,6 +89,8 @@ func TestNilLeaseHasEnded(t *testing.T) {
 		require.EqualError(t, l.Extend(ctx, time.Second), "redlock: extend: nil lease: lease is not held", name)
 		_, err := l.Downgrade(ctx)
 		require.ErrorIs(t, err, redlock.ErrNotHeld, name)
+		_, err = l.Handoff()
+		require.ErrorIs(t, err, redlock.ErrNotHeld, name)
 		require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrNotHeld, name)
 		<-l.Done()
 		require.Zero(t, l.Key(), name)
@@ -131,6 +133,10 @@ func TestLockOfNoClientIsBadInput(t *testing.T) {
 		"Semaphore.Limit":      func() error { _, err := new(redlock.Semaphore).Limit(ctx); return err },
 		"Election.Campaign":    func() error { _, err := new(redlock.Election).Campaign(ctx, nil); return err },
 		"Election.Leader":      func() error { _, err := new(redlock.Election).Leader(ctx); return err },
+		"Latch.CountDown":      func() error { return new(redlock.Latch).CountDown(ctx) },
+		"Latch.Await":          func() error { return new(redlock.Latch).Await(ctx) },
+		"Latch.Remaining":      func() error { _, err := new(redlock.Latch).Remaining(ctx); return err },
+		"Barrier.Wait":         func() error { _, err := new(redlock.Barrier).Wait(ctx); return err },
 		"Multi.Lock":           func() error { _, err := new(redlock.Multi).Lock(ctx); return err },
 		"Join.Lock":            func() error { _, err := redlock.Join(new(redlock.Mutex)).Lock(ctx); return err },
 		"New":                  func() error { _, err := redlock.New([]member.Member{nil}); return err },

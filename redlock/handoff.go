@@ -132,6 +132,9 @@ func (h Handoff) MarshalText() ([]byte, error) { return []byte(h.String()), nil 
 // MaxHold, and a lease with a fixed TTL ends when it would have ended. A read lease that renews
 // itself cannot be handed off, because readers of one client share what they hold: ErrInput.
 func (l *Lease) Handoff() (Handoff, error) {
+	if l.none() {
+		return Handoff{}, noLease("handoff")
+	}
 	if l.spent.Load() {
 		return Handoff{}, l.givenUp("handoff")
 	}

@@ -136,6 +136,9 @@ func (l *Latch) Delete(ctx context.Context) error {
 
 // check explains why a call cannot begin.
 func (l *Latch) check(ctx context.Context, op string) error {
+	if l.c == nil {
+		return badInput(op, "a latch of no client: make it with Client.Latch")
+	}
 	if err := l.c.check(ctx, op, l.name, l.c.cfg.TTL); err != nil {
 		return err
 	}
