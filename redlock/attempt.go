@@ -384,7 +384,7 @@ func (c *Client) silent(votes []quorum.MemberVote) {
 // waited books how the wait for a round ended: by the answers, by a context, or because the members were silent for too
 // long.
 func (c *Client) waited(f *quorum.Failure, v quorum.Verdict, cause error) {
-	if f.Early = v == quorum.Lost || cause != nil; !f.Early {
+	if f.Early = v != quorum.Undecided || cause != nil; !f.Early {
 		c.silent(f.Votes)
 	}
 }

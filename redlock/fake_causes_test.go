@@ -75,10 +75,13 @@ func TestErrorOfACallWhoseContextEndedBlamesNobody(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
+		h, err := p.Lock(t, "h").Handoff()
+		require.NoError(t, err)
 		p.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		for call, err := range map[string]error{
 			"Unlock": p.Lock(t, "k").Unlock(ended), "Extend": p.Lock(t, "l").Extend(ended, 30*time.Second),
 			"Leases.Unlock": allOf(t, p, "m").Unlock(ended), "SetLimit": p.Semaphore("s", 2).SetLimit(ended, 1),
+			"Adopt": errOfAdopt(ended, p, h),
 		} {
 			require.ErrorIs(t, err, context.Canceled, call)
 			require.ErrorContains(t, err, "0 of 3 members agreed, need 2 (0 refused, 0 failed or silent, 3 not waited for)", call)
@@ -86,7 +89,7 @@ func TestErrorOfACallWhoseContextEndedBlamesNobody(t *testing.T) {
 		}
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		_, err := p.Mutex("n").TryLock(short)
+		_, err = p.Mutex("n").TryLock(short)
 		require.ErrorContains(t, err, "3 not waited for")
 	}, redlock.Quiet)
 }
@@ -96,11 +99,14 @@ func TestErrorOfACallWhoseContextEndedBlamesNobody(t *testing.T) {
 func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
 		l := p.Lock(t, "held")
+		h, err := p.Lock(t, "handed off").Handoff()
+		require.NoError(t, err)
 		p.Slow(time.Second, time.Second, time.Second)
 		calls := map[string]func() error{
 			"TryLock": func() error { _, err := p.Mutex("k").TryLock(t.Context()); return err },
 			"Multi":   func() error { _, err := p.Multi([]string{"j", "k"}).TryLock(t.Context()); return err },
 			"Extend":  func() error { return l.Extend(t.Context(), 30*time.Second) },
+			"Adopt":   func() error { return errOfAdopt(t.Context(), p, h) },
 			"Limit":   func() error { _, err := p.Semaphore("s", 2).Limit(t.Context()); return err },
 			"Lock": func() error {
 				ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
@@ -116,10 +122,26 @@ func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 			require.ErrorAs(t, err, &silent, call)
 			time.Sleep(5 * time.Second)
 		}
-		err := l.Unlock(t.Context())
+		err = l.Unlock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrInDoubt)
 		require.ErrorContains(t, err, "no answer within 200ms (MemberTimeout)")
 	}, redlock.Quiet)
+}
+
+// A majority that agrees ends the wait, though it does so too late: the others have not had their time.
+func TestErrorOfAnAdoptionThatIsLateBlamesNobody(t *testing.T) {
+	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
+		h, err := p.Lock(t, "k", redlock.TTL(150*time.Millisecond)).Handoff()
+		require.NoError(t, err)
+		p.Slow(90*time.Millisecond, 90*time.Millisecond, time.Second)
+		err = errOfAdopt(t.Context(), p, h)
+		require.ErrorContains(t, err, "2 of 3 members agreed too late, need 2 (0 refused, 0 failed or silent, 1 not waited for)")
+	}, redlock.Quiet)
+}
+
+func errOfAdopt(ctx context.Context, p *redlock.Peer, h redlock.Handoff) error {
+	_, err := p.Adopt(ctx, h)
+	return err
 }
 
 // A limit of 0 is not somebody who has the lock. Who waits for it to be raised is told so in the end.

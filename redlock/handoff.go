@@ -270,7 +270,8 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 		}
 		return l, nil
 	}
-	f := quorum.Failure{Op: "adopt", Key: name, Need: c.need, Votes: r.Votes(c.members), Early: v == quorum.Lost}
+	f := quorum.Failure{Op: "adopt", Key: name, Need: c.need, Votes: r.Votes(c.members)}
+	c.waited(&f, v, cause)
 	_, no, _ := f.Counts()
 	if _, ended := l.end(ErrNotHeld); ended { // it is the members' as before
 		c.alive.leave()
