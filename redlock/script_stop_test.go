@@ -418,6 +418,15 @@ func TestAdoptThatEndsInTheMiddleAndIsRepeatedMovesTheVote(t *testing.T) {
 				}
 				_, _ = p.raw(s.Adopt(nil, bob, alice, minute), after, once)
 				stopped = s.ask("EXISTS", "stopped").(int64) == 1
+				if name == "semaphore" {
+					var naming []string
+					for field, value := range s.hash((&permits{scripted: s}).key("s1")) {
+						if strings.Contains(field, ":") && strings.Contains(value, ":") {
+							naming = append(naming, field)
+						}
+					}
+					require.Len(t, naming, 1, "%s: records that name slots: the end of each frees them", what)
+				}
 				require.True(t, yes(s.Extend(nil, alice, second)) || yes(s.Extend(nil, bob, second)), what)
 				require.True(t, yes(s.Adopt(nil, bob, alice, minute)), what)
 				require.False(t, yes(s.Adopt(nil, carol, alice, minute)), what)
