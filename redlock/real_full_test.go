@@ -37,8 +37,14 @@ func TestWhoHoldsSomethingKeepsItAtAFullServer(t *testing.T) {
 	keeps := func(more map[string]func(script.Lock, int64) member.Command) map[string]func(script.Lock, int64) member.Command {
 		all := map[string]func(script.Lock, int64) member.Command{
 			"acquire": func(l script.Lock, _ int64) member.Command { return l.Acquire(nil, alice, minute) },
-			"wait":    func(l script.Lock, _ int64) member.Command { return l.Wait(nil, alice, minute, minute, 0) },
-			"extend":  func(l script.Lock, _ int64) member.Command { return l.Extend(nil, alice, minute) },
+			"acquire, for less": func(l script.Lock, _ int64) member.Command {
+				return l.Acquire(nil, alice, second)
+			},
+			"wait": func(l script.Lock, _ int64) member.Command { return l.Wait(nil, alice, minute, minute, 0) },
+			"wait, for less": func(l script.Lock, _ int64) member.Command {
+				return l.Wait(nil, alice, second, minute, 0)
+			},
+			"extend": func(l script.Lock, _ int64) member.Command { return l.Extend(nil, alice, minute) },
 			"extend, for less": func(l script.Lock, _ int64) member.Command {
 				return l.Extend(nil, alice, second)
 			},

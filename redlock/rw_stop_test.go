@@ -26,6 +26,47 @@ func TestLongScriptsOfReadersThatEndInTheMiddle(t *testing.T) {
 	stopReaders(t, 20000)
 }
 
+// Whatever ends a writer's wait beside readers that are dead, a vote that it can renew is no reader's, and a sweep leaves it.
+func TestWaitOfAWriterThatEndsInTheMiddleGivesAVoteThatNoReaderHas(t *testing.T) {
+	server := rt.Embedded(t, 1).Servers[0]
+	s := newScripted(t, server)
+	reading, writing, dave := script.Reading(s.Name), script.Writing(s.Name), script.OwnerOf(strings.Repeat("D", 26), 4)
+	for after, stopped := 0, true; stopped; after++ {
+		for _, once := range []bool{false, true} {
+			require.NoError(t, server.Flush())
+			p, what := &stopPlay{scripted: s}, fmt.Sprint("stopped after ", after, " once ", once)
+			s.number(reading.Acquire(nil, alice, minute))
+			s.ask("HSET", s.Name, alice, strconv.FormatInt(s.now()/1000-1, 10))
+			_, _ = p.raw(writing.Wait(nil, bob, minute, minute, 0), after, once)
+			stopped = s.ask("EXISTS", "stopped").(int64) == 1
+			has := s.list(writing.Extend(nil, bob, minute))[0].(int64) > 0
+			require.True(t, has || stopped, what)
+			reads := s.number(reading.Acquire(nil, carol, minute)) > 0
+			require.False(t, has && reads, what)
+			s.list(writing.Wait(nil, dave, minute, minute, 0))
+			require.Equal(t, has, s.list(writing.Extend(nil, bob, minute))[0].(int64) > 0, what)
+		}
+	}
+}
+
+// Whatever ends a downgrade, the vote stays: its owner relies on it until it hears of its phase.
+func TestDowngradeThatEndsInTheMiddleKeepsTheVote(t *testing.T) {
+	server := rt.Embedded(t, 1).Servers[0]
+	s := newScripted(t, server)
+	reading, writing := script.Reading(s.Name), script.Writing(s.Name)
+	for after, stopped := 0, true; stopped; after++ {
+		for _, once := range []bool{false, true} {
+			require.NoError(t, server.Flush())
+			p, what := &stopPlay{scripted: s}, fmt.Sprint("stopped after ", after, " once ", once)
+			s.number(writing.Acquire(nil, alice, minute))
+			_, _ = p.raw(reading.Downgrade(nil, alice, 20*second), after, once)
+			stopped = s.ask("EXISTS", "stopped").(int64) == 1
+			require.Greater(t, s.left(s.Name), 40*second, what)
+			require.Positive(t, s.list(reading.Extend(nil, alice, second))[0], what)
+		}
+	}
+}
+
 func stopReaders(t *testing.T, seeds uint64) {
 	server := rt.Embedded(t, 1).Servers[0]
 	s := newScripted(t, server)
