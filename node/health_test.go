@@ -474,6 +474,17 @@ func TestOverflowIsToldAtOnce(t *testing.T) {
 	})
 }
 
+// What grows with use, as a page of counters, is not to be refused for good.
+func TestBoundsOfCallersDoNotBoundTheGuard(t *testing.T) {
+	faked(t, nil, Config{MaxCalls: 2, MaxBytes: 1000}, func(t *testing.T, _ *fake, n *Node) {
+		page := resp.Command("X", strings.Repeat("x", 5000))
+		_, err := member.Ask(t.Context(), n, member.Command{Cmd: page})
+		require.ErrorIs(t, err, member.ErrOverflow)
+		_, err = (*host)(n).Ask(t.Context(), page)
+		require.NoError(t, err)
+	})
+}
+
 func TestCapacityComesBackWithTheAnswers(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.Addr(), MaxCalls: 4, MaxBytes: 200})

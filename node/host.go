@@ -49,9 +49,17 @@ func (h *host) Publish(edit func(gen *uint64, s *guard.Standing)) {
 	(*Node)(h).change(func(p *published) { edit(&p.state.Gen, &p.standing) })
 }
 
-// Ask is member.Ask.
+// Ask implements guard.Host. What bounds the calls of callers does not bound those of the guard.
 func (h *host) Ask(ctx context.Context, cmd []byte) (member.Reply, error) {
-	return member.Ask(ctx, (*Node)(h), member.Command{Cmd: cmd})
+	p := h.published.Load()
+	if p.session == nil {
+		return member.Reply{}, p.err
+	}
+	calls, err := p.session.Ask(ctx, [][]byte{cmd})
+	if err != nil {
+		return member.Reply{}, err
+	}
+	return calls[0].Reply, calls[0].Err
 }
 
 var _ guard.Session = (*session)(nil)

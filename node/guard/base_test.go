@@ -82,13 +82,13 @@ func init() {
 		}},
 		guardCase{"restore writes the base that is known, and by clocks none before the time", func(s *memory) {
 			m := s.run(begins("run", forgot, 0))
-			s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), "500", "7", "100"))
+			s.restored(m, wholly, "500", "7", "100")
 			require.Equal(s, "500", base(s))
 			m = s.run(begins("second", forgot, 0))
-			s.run(blindHome.command(restoreLua, m.id, "1", millis(leases), "500", "7", "100"))
+			s.restored(m, plan{known: true, byClock: true, q: leases}, "500", "7", "100")
 			recent(s, m)
 			m = s.run(begins("third", forgot, 0))
-			s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), "0", "7", "100"))
+			s.restored(m, wholly, "0", "7", "100")
 			require.Empty(s, base(s), "nobody has one")
 			m = s.run(begins("fourth", forgot, 0))
 			s.run(blindHome.command(restoreLua, m.id, "1", millis(leases), ""))
@@ -135,14 +135,6 @@ func init() {
 			s.follow()
 			s.unchanged(lift(m, 700, false))
 		}),
-		guardCase{"table tells the base beside the counters", func(s *memory) {
-			s.run(begins("run", neverForgot, 500))
-			s.ask("HSET", member.TokensKey, "7", "600")
-			r := s.send(tableCommand)
-			_, src, err := readTable(&r, time.Now())
-			require.NoError(s, err)
-			require.Equal(s, source{q: leases, base: 500, counters: map[string]int64{"7": 600}}, src)
-		}},
 	)
 }
 
@@ -590,21 +582,24 @@ func (r *bRules) next(w *bWorld, yield func(step explore.Step, w bWorld)) {
 					return false
 				}
 				var sources []source
+				greatest := int64(0)
 				for j, o := range w.members {
 					if set>>j&1 > 0 {
 						if !o.votes() {
 							return false
 						}
-						s := source{clk: o.clk && !r.lendsAbsence, base: o.base, counters: map[string]int64{}}
-						if o.counter > 0 {
-							s.counters["7"] = o.counter
-						}
-						sources = append(sources, s)
+						sources = append(sources, source{clk: o.clk && !r.lendsAbsence, base: o.base})
+						greatest = max(greatest, o.counter)
 					}
 				}
-				table, byClock := merge(sources, enoughSources(3))
-				m.counter, m.clk, m.forgot = table["7"], byClock, false
-				if m.base = baseOf(sources); byClock && !r.clockIgnored {
+				p := planOf(sources, enoughSources(3), 0)
+				m.counter, m.clk, m.forgot = 0, p.byClock, false
+				if p.takes("7") && greatest > 0 { // fill.lua
+					if m.counter = max(greatest, p.base); p.byClock {
+						m.counter = max(m.counter, w.clock)
+					}
+				}
+				if m.base = p.base; p.byClock && !r.clockIgnored {
 					m.base = max(m.base, w.clock)
 				}
 				if r.oldClient || r.slots {

@@ -95,7 +95,7 @@ type Host interface {
 	// Publish edits the standing and the generation. Then it asks Seat.Verdict anew. When the host
 	// is closing, Publish does nothing. edit must not block.
 	Publish(edit func(gen *uint64, s *Standing))
-	// Ask puts one command to the member as callers do, on whichever session is up.
+	// Ask puts one command to the member, on whichever session is up. No bound of callers bounds it.
 	Ask(ctx context.Context, cmd []byte) (member.Reply, error)
 	// Recheck compares the memory that the inbox stands at with the one that commands go to.
 	Recheck()

@@ -65,39 +65,26 @@ func TestWhatAMarkerMeans(t *testing.T) {
 }
 
 func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {
-	src := func(clk bool, counters map[string]int64) source { return source{clk: clk, counters: counters} }
-	a := src(false, map[string]int64{"1": 10, "2": 7})
-	b := src(false, map[string]int64{"1": 12, "3": 5})
-	c := src(false, map[string]int64{"1": 11})
-
-	table, byClock := merge([]source{a, b, c}, 3)
-	require.False(t, byClock)
-	require.Equal(t, map[string]int64{"1": 12, "2": 7, "3": 5}, table)
-
-	table, byClock = merge([]source{a, b}, 3)
-	require.True(t, byClock, "too few know")
-	require.Empty(t, table)
-
-	// What a member does not have that was itself restored by the clock, nobody lends.
-	table, byClock = merge([]source{a, b, src(true, map[string]int64{"1": 3, "2": 9})}, 3)
-	require.True(t, byClock)
-	require.Equal(t, map[string]int64{"1": 12, "2": 9}, table)
-
-	// One that believes a snapshot begins what it lacks behind its base, which is later.
-	snapshot := source{base: 9, counters: map[string]int64{"1": 11}}
-	table, byClock = merge([]source{a, b, snapshot}, 3)
-	require.False(t, byClock)
-	require.Equal(t, map[string]int64{"1": 12, "2": 9, "3": 9}, table)
-
-	// A stored limit does not begin at a clock: the greatest that anybody knows is restored.
+	a, b, c := source{q: time.Second, base: 5}, source{q: 3 * time.Second, base: 9}, source{q: 2 * time.Second}
 	const limit = "limit:redquorum:s1:{k}"
-	a.counters[limit], b.counters[limit] = 5<<20, 6<<20
-	table, byClock = merge([]source{a, b, src(true, map[string]int64{"1": 3, "1.4": 9})}, 3)
-	require.True(t, byClock)
-	require.Equal(t, map[string]int64{"1": 12, "1.4": 9, limit: 6 << 20}, table)
-	table, byClock = merge([]source{a, b}, 3)
-	require.True(t, byClock, "too few know")
-	require.Equal(t, map[string]int64{limit: 6 << 20}, table)
+
+	p := planOf([]source{a, b, c}, 3, time.Second)
+	require.Equal(t, plan{known: true, q: 3 * time.Second, base: 9}, p, "no bucket begins below what a source that lacks it begins at")
+	for field, taken := range map[string]bool{"1": true, "1.4": true, limit: true, baseField: false, "id": false, "pending": false} {
+		require.Equal(t, taken, p.takes(field), field)
+	}
+
+	p = planOf([]source{a, b}, 3, time.Second)
+	require.True(t, p.byClock, "too few know")
+	require.False(t, p.takes("1"))
+	require.True(t, p.takes(limit), "a stored limit does not begin at a clock: the greatest that anybody knows is restored")
+
+	// What a member lacks that was itself restored by the clock, nobody lends.
+	c.clk = true
+	p = planOf([]source{a, b, c}, 3, time.Minute)
+	require.Equal(t, plan{known: true, byClock: true, q: time.Minute, base: 9}, p)
+	other := planOf([]source{a, b, b}, 3, time.Minute)
+	require.NotEqual(t, p.label(), other.label(), "its pages are others")
 }
 
 func TestEachFieldOfTheCountersBelongsToASlot(t *testing.T) {

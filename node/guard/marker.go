@@ -147,26 +147,6 @@ func MarkerOf(r *member.Reply) (id string, _ error) {
 	return m.id, err
 }
 
-// readTable decodes what table.lua returns: a marker and all counters.
-func readTable(r *member.Reply, arrived time.Time) (marker, source, error) {
-	m, err := readMarker(r, arrived)
-	if err != nil || len(r.Elems) < 9 {
-		return marker{}, source{}, errMarker
-	}
-	src := source{clk: m.clk, q: m.q, base: plausible(m.base, arrived), counters: make(map[string]int64)}
-	flat := r.Elems[len(r.Elems)-1].Elems
-	for i := 0; i+1 < len(flat); i += 2 {
-		token, err := strconv.ParseInt(string(flat[i+1].Str), 10, 64)
-		if err != nil {
-			return marker{}, source{}, errMarker
-		}
-		if field := string(flat[i].Str); field != baseField {
-			src.counters[field] = token
-		}
-	}
-	return m, src, nil
-}
-
 // Offset is how far a member's wall clock is from ours, as one look at its marker told.
 type Offset struct{ Ahead, Within time.Duration }
 

@@ -2,7 +2,9 @@ package guard
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
@@ -33,6 +35,7 @@ type server struct {
 	since   int                  // the same, when the process began
 	emptied int                  // FLUSHALL since then
 	follows int                  // REPLICAOF since then
+	scans   int                  // pages that were read here
 
 	refuses  bool // looks, whatever they are
 	denies   bool // INFO, to scripts
@@ -216,6 +219,9 @@ func (s *server) do(args ...string) (r member.Reply) {
 			flat = append(flat, str(field), str(v))
 		}
 		return member.Reply{Kind: '*', Elems: flat}
+	case "HSCAN": // key cursor COUNT n
+		s.scans++
+		return s.hscan(key, uint64(integer(args[2])), int(integer(args[4])))
 	case "HSET":
 		return num(s.hset(key, args[2:]...))
 	case "HDEL":
@@ -272,6 +278,33 @@ func (s *server) writes() {
 	if s.role != "master" {
 		panic(readOnly{})
 	}
+}
+
+// hscan returns the fields behind a cursor in the order of their hashes, as a server does: one that is added or removed
+// meanwhile moves none of the others.
+func (s *server) hscan(key string, cursor uint64, count int) member.Reply {
+	place := func(field string) uint64 {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(field))
+		return uint64(h.Sum32()) + 1
+	}
+	fields := slices.SortedFunc(maps.Keys(s.hashes[key]), func(a, b string) int { return cmp.Compare(place(a), place(b)) })
+	fields = slices.DeleteFunc(fields, func(f string) bool { return place(f) <= cursor })
+	next := "0"
+	if len(fields) > count {
+		for count < len(fields) && place(fields[count]) == place(fields[count-1]) {
+			count++
+		}
+		if count < len(fields) {
+			next = strconv.FormatUint(place(fields[count-1]), 10)
+		}
+		fields = fields[:count]
+	}
+	flat := list()
+	for _, f := range fields {
+		flat.Elems = append(flat.Elems, str(f), str(s.hashes[key][f]))
+	}
+	return list(str(next), flat)
 }
 
 // hset returns how many fields are new.
@@ -367,14 +400,10 @@ func (s *server) eval(source string, keys, whole []string) member.Reply {
 	args := whole[6:]
 	switch source {
 	case lookSource:
-	case tableLua:
-		var flat []member.Reply
-		for bucket, token := range s.hashes[e.tokens] {
-			flat = append(flat, str(bucket), str(token))
-		}
-		r := e.look()
-		r.Elems = append(r.Elems, list(flat...))
-		return r
+	case claimLua:
+		return e.claim(args)
+	case fillLua:
+		return e.fill(args)
 	case markLua:
 		e.mark(args)
 	case liftLua:
@@ -481,17 +510,79 @@ func (e *execution) base(args []string) {
 	e.lift(e.tokens, baseField, args[1])
 }
 
+func (e *execution) waits(id string) bool {
+	return e.h["id"] == id && e.h["state"] == forgot && e.left() == 0
+}
+
+func (e *execution) claim(args []string) member.Reply {
+	if !e.waits(args[0]) {
+		return e.look()
+	}
+	if args[2] == "0" {
+		if e.h["by"] == args[1] {
+			e.hdel(e.marker, "by")
+			e.hdel(e.marker, "till")
+		}
+		return e.look()
+	}
+	now, why, left := e.clock(), "claimed", int64(0)
+	if by := e.h["by"]; by != "" && by != args[1] {
+		left = integer(e.h["till"]) - now
+	}
+	if left > 60e6 {
+		left = 0
+	}
+	if left <= 0 {
+		why = "few"
+		if args[3] == "0" {
+			e.hdel(e.marker, "few")
+		} else {
+			if e.h["few"] == "" || integer(e.h["few"]) > now {
+				e.hset(e.marker, "few", e.micros())
+			}
+			left = integer(e.h["few"]) + integer(args[3])*1000 - now
+		}
+	}
+	if left <= 0 {
+		why, left = "", 0
+		e.hset(e.marker, "by", args[1], "till", strconv.FormatInt(now+integer(args[2])*1000, 10))
+	}
+	told := list(str(why), num((left+999)/1000))
+	for field, v := range e.h {
+		if strings.HasPrefix(field, "from ") {
+			told.Elems = append(told.Elems, str(field), str(v))
+		}
+	}
+	r := e.look()
+	r.Elems = append(r.Elems, told)
+	return r
+}
+
+func (e *execution) fill(args []string) member.Reply {
+	now, by := e.clock(), e.h["by"]
+	if !e.waits(args[0]) || e.h["q"] != args[3] || by != "" && by != args[1] && integer(e.h["till"]) > now {
+		return e.look()
+	}
+	e.raiseTo(e.tokens, args[4], args[5], args[8:])
+	r := e.look()
+	e.hset(e.marker, "by", args[1], "till", strconv.FormatInt(now+integer(args[2])*1000, 10), args[6], args[7])
+	r.Elems = append(r.Elems, num(1))
+	return r
+}
+
 func (e *execution) restore(args []string) {
-	if e.h["id"] != args[0] || e.h["state"] != forgot || e.left() > 0 || e.raise(args[2]) {
+	if !e.waits(args[0]) || e.raise(args[2]) || e.h["q"] != args[2] {
 		return
 	}
-	for i := 4; i < len(args); i += 2 {
-		e.lift(e.tokens, args[i], args[i+1])
-	}
 	if args[3] != "" {
-		e.lift(e.tokens, baseField, args[3])
 		if args[1] == "1" {
 			e.lift(e.tokens, baseField, e.micros())
+		}
+		e.lift(e.tokens, baseField, args[3])
+	}
+	for field := range e.h {
+		if strings.HasPrefix(field, "from ") || slices.Contains([]string{"by", "till", "few"}, field) {
+			e.hdel(e.marker, field)
 		}
 	}
 	e.hset(e.marker, "state", whole, "clk", args[1])
@@ -588,8 +679,21 @@ func (s *server) refill(key string, args []string) member.Reply {
 	if s.hashes[key]["id"] != args[0] {
 		return num(0)
 	}
-	for pair := range slices.Chunk(args[1:], 2) {
-		s.lift(key, pair[0], pair[1])
-	}
+	s.raiseTo(key, args[1], args[2], args[3:])
 	return num(1)
+}
+
+// raiseTo is script/count.lua.
+func (s *server) raiseTo(key, least, byClock string, fields []string) {
+	floor := integer(least)
+	if byClock == "1" {
+		floor = max(floor, s.clock())
+	}
+	for pair := range slices.Chunk(fields, 2) {
+		n := integer(pair[1])
+		if !isLimit(pair[0]) {
+			n = max(n, floor)
+		}
+		s.lift(key, pair[0], strconv.FormatInt(n, 10))
+	}
 }

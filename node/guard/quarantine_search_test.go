@@ -92,7 +92,7 @@ func (m *qMember) raise(q int8, prolong bool) bool {
 
 // restore is script/restore.lua, for the marking that it was begun with.
 func (m *qMember) restore(q int8, prolong bool) {
-	if m.state != qForgot || m.left > 0 || m.raise(q, prolong) {
+	if m.state != qForgot || m.left > 0 || m.raise(q, prolong) || q < m.q {
 		return
 	}
 	m.state = qWhole

@@ -1,133 +1,407 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	mrand "math/rand/v2"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
-// restore makes a member that forgot whole again: it collects the counters of enough members that
-// know, and writes the maximum of each bucket. If they know of longer leases than the client that
-// marked the member, restore prolongs the quarantine instead. It runs on a goroutine of Watch.
-// patient says that another attempt follows, so that too few sources are no reason yet to go on
-// from the clocks.
-func (s *Seat) restore(ctx context.Context, id string, patient bool) (marker, error) {
+// How a member that forgot is made whole again: docs/protocol.md, "Restore".
+
+// page is how many counters are read and written in one step. A source has spent less than a
+// millisecond on them.
+const page = 1000
+
+var (
+	// errClaimed: another client restores the member.
+	errClaimed = errors.New("another client restores it")
+	// errOvertaken: the member was marked or restored meanwhile, or q was raised, or the claim has ended.
+	errOvertaken = errors.New("it is not what it was when the restoring began")
+)
+
+// restoring is what a Watch keeps between its attempts to restore a member.
+type restoring struct {
+	on      Session   // that the Watch looks after
+	word    string    // of its claims
+	began   time.Time // when the first attempt was; zero: there was none
+	few     time.Time // not before may order go on from the clocks because too few members know
+	slow    int       // calls that took longer than they were given
+	beaten  int       // attempts in a row that found another client's claim
+	written int       // counters that this client has written
+}
+
+// pause is how long the Watch leaves the member alone after an attempt that ended with err.
+func (w *restoring) pause(err error, ping time.Duration) time.Duration {
+	pause := max(ping/10, time.Millisecond)
+	if !errors.Is(err, errClaimed) {
+		w.beaten = 0
+		return pause
+	}
+	w.beaten = min(w.beaten+1, 4)
+	pause = max(min(pause<<w.beaten, ping), 2)
+	return pause/2 + mrand.N(pause/2)
+}
+
+// restore makes a member that forgot whole again. One client at a time does it: the one whose claim
+// the member has. It copies the counters of enough members that know, page by page, and then declares the
+// member whole. Whoever comes after it goes on where it stopped. If the sources know of longer leases than
+// the client that marked the member, restore prolongs the quarantine instead. It runs on a goroutine of
+// Watch.
+func (s *Seat) restore(ctx context.Context, w *restoring, id string) (marker, error) {
 	g, t := s.guard, &s.terms
-	sources := s.sources(ctx)
 	enough := g.enough()
-	if len(sources) < enough && (patient || g.cfg.Mode == Strict) {
-		return marker{}, fmt.Errorf("%d members know the counters, %d are needed", len(sources), enough)
+	if w.began.IsZero() {
+		w.began = time.Now()
 	}
-	table, byClock := merge(sources, enough)
-	q := longestOf(g.longest(), sources)
-	args := []string{id, flag(byClock), millis(q), ""}
-	if t.Shard != nil {
-		if err := s.refill(ctx, id, table); err != nil {
-			return marker{}, err
+	lenders, heard := s.lenders()
+	few := fmt.Errorf("%d members know the counters, %d are needed", len(lenders), enough)
+	patience := time.Duration(0)
+	if len(lenders) < enough && (heard != all || g.cfg.Mode == Strict) {
+		if g.cfg.Mode == Strict || time.Now().Before(w.few) || heard == some && time.Since(w.began) < t.Ping {
+			return marker{}, few
 		}
-	} else {
-		args[3] = strconv.FormatInt(baseOf(sources), 10)
-		for bucket, token := range table {
-			args = append(args, bucket, strconv.FormatInt(token, 10))
-		}
+		patience = t.Ping
 	}
-	known := s.host.Now().Standing.marker.q
-	r, err := s.host.Ask(ctx, s.place().command(restoreLua, args...))
-	if err != nil {
+	c, err := s.claim(ctx, w, id, patience)
+	switch {
+	case err != nil: // it may have been made
+		s.unclaim(w, id)
 		return marker{}, err
+	case !c.waits:
+		return c.marker, nil
+	case c.why == "claimed":
+		return marker{}, errClaimed
+	case c.why != "":
+		w.few = time.Now().Add(c.left)
+		return marker{}, few
 	}
-	m, err := readMarker(&r, time.Now())
-	if err == nil && m.id == id && m.left > 0 && m.q > known { // else its clock only runs behind ours
-		t.Logger.Warn("member stays silent for longer: leases may run that are longer than was known when it was marked",
-			"member", s.host.Name(), "max_ttl", m.q, "for", m.left)
-		s.event("quarantined", m.arrived.Add(m.left))
-	}
+	m, p, err := s.copyFrom(ctx, w, c, best(lenders, c.from)[:min(len(lenders), enough)])
 	if err != nil || m.id != id || m.state != whole {
+		s.unclaim(w, id)
 		return m, err
 	}
-	if byClock {
-		why := "too few other members knew them"
-		if len(sources) >= enough {
-			why = "a member that it is restored from once found too few that knew them: counters that one lacks continue from the clock here, too"
-		}
-		t.Logger.Warn("member votes again, its token counters continue from the clocks", "member", s.host.Name(),
-			"why", why, "buckets", len(table), "tokens_by_clock", true)
-		s.event("tokens_by_clock", time.Time{})
-	} else {
-		t.Logger.Info("member votes again, its token counters are restored", "member", s.host.Name(), "buckets", len(table))
-		s.event("restored", time.Time{})
-	}
+	s.tellRestored(p, w.written)
 	return m, nil
 }
 
-// sources are the tables of those of the other members that know.
-func (s *Seat) sources(ctx context.Context) (out []source) {
-	own := s.terms.Shard.group()
-	clusters := make(map[*Group][]*Seat)
-	for _, o := range s.guard.others() {
-		switch group := o.terms.Shard.group(); {
-		case o == s || o.host.Closing() || group != nil && group == own:
-		case group != nil:
-			clusters[group] = append(clusters[group], o)
-		default:
-			if src, ok := o.counters(ctx); ok {
-				out = append(out, src)
+// copyFrom carries a claim out: it copies what the lenders know, and declares the member whole.
+func (s *Seat) copyFrom(ctx context.Context, w *restoring, c claim, lenders [][]*Seat) (marker, plan, error) {
+	g := s.guard
+	var sources []source
+	for _, l := range lenders {
+		src, err := s.know(ctx, w, l)
+		if err != nil {
+			return marker{}, plan{}, fmt.Errorf("%s: %w", l[0].host.Name(), err)
+		}
+		sources = append(sources, src)
+	}
+	p := planOf(sources, g.enough(), max(g.longest(), c.marker.q))
+	if p.q == c.marker.q { // else nothing is restored yet
+		for i := range sources {
+			if err := s.copyOf(ctx, w, c, &p, &sources[i]); err != nil {
+				return marker{}, p, err
+			}
+		}
+		for i, l := range lenders { // what forgot in between may lack what it had
+			if src, err := s.know(ctx, w, l); err != nil || src.from != sources[i].from {
+				return marker{}, p, fmt.Errorf("%s: %w", l[0].host.Name(), cmp.Or(err, errOvertaken))
 			}
 		}
 	}
-	for _, masters := range clusters {
-		if src, ok := clusterCounters(ctx, masters); ok {
-			out = append(out, src)
-		}
+	base := ""
+	if s.based() {
+		base = strconv.FormatInt(p.base, 10)
 	}
-	return out
-}
-
-// counters reads the table of a member, if it knows: its marker names the running process, and it
-// is in no quarantine. Marker and counters come in one step. The session proves the process.
-func (s *Seat) counters(ctx context.Context) (source, bool) {
-	at := s.host.Now()
-	if !at.State.Votes {
-		return source{}, false
-	}
-	r, err := s.host.Ask(ctx, s.place().command(tableLua))
+	known := s.host.Now().Standing.marker.q
+	r, err := s.ask(ctx, w, s, s.place().command(restoreLua, c.marker.id, flag(p.byClock), millis(p.q), base))
 	if err != nil {
-		return source{}, false
+		return marker{}, p, err
 	}
-	m, src, err := readTable(&r, time.Now())
-	if err != nil || !at.Standing.knows(m) {
-		return source{}, false
+	m, err := readMarker(&r, time.Now())
+	if err == nil && m.id == c.marker.id && m.left > 0 && m.q > known { // else its clock only runs behind ours
+		s.terms.Logger.Warn("member stays silent for longer: leases may run that are longer than was known when it was marked",
+			"member", s.host.Name(), "max_ttl", m.q, "for", m.left)
+		s.event("quarantined", m.arrived.Add(m.left))
 	}
-	return src, true
+	return m, p, err
 }
 
-// clusterCounters are the counters of a whole cluster, if all its masters know. The marker is read
-// before and after: what one of them forgot in between may be missing.
-func clusterCounters(ctx context.Context, masters []*Seat) (source, bool) {
-	src := source{counters: make(map[string]int64)}
-	if len(masters) == 0 || len(masters) != masters[0].terms.Shard.Group.Masters() {
-		return source{}, false
+// tellRestored logs that this client has made the member whole. written is how many counters it wrote.
+func (s *Seat) tellRestored(p plan, written int) {
+	log, name := s.terms.Logger, s.host.Name()
+	if !p.byClock {
+		log.Info("member votes again, its token counters are restored", "member", name, "buckets", written)
+		s.event("restored", time.Time{})
+		return
 	}
-	for _, s := range masters {
-		before := s.host.Now().Standing
-		if err := s.slotCounters(ctx, src.counters); err != nil {
-			return source{}, false
+	why := "too few other members knew them"
+	if p.known {
+		why = "a member that it is restored from once found too few that knew them: counters continue from the clock here, too"
+	}
+	log.Warn("member votes again, its token counters continue from the clocks", "member", name,
+		"why", why, "buckets", written, "tokens_by_clock", true)
+	s.event("tokens_by_clock", time.Time{})
+}
+
+// ask puts one command to a member. It is given twice the time after each answer that did not come in
+// time, up to 32 times Terms.Patience.
+func (s *Seat) ask(ctx context.Context, w *restoring, of *Seat, cmd []byte) (member.Reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.terms.Patience<<w.slow)
+	defer cancel()
+	r, err := of.host.Ask(ctx, cmd)
+	if err != nil && w.slow < 5 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		w.slow++
+	}
+	return r, err
+}
+
+// claim is what a member answers to who wants to restore it.
+type claim struct {
+	marker marker
+	waits  bool   // it waits to be restored; else nothing of what follows is told
+	why    string // why the claim is not the caller's; "" it is
+	left   time.Duration
+	from   map[string]string // how far pages came
+}
+
+// claims is for how long a claim lasts behind each page.
+func (s *Seat) claims() string { return millis(s.terms.Patience) }
+
+// claim asks for the claim of a member.
+func (s *Seat) claim(ctx context.Context, w *restoring, id string, patience time.Duration) (c claim, err error) {
+	r, err := s.ask(ctx, w, s, s.place().command(claimLua, id, w.word, s.claims(), millis(patience)))
+	if err != nil {
+		return c, err
+	}
+	if c.marker, err = readMarker(&r, time.Now()); err != nil {
+		return claim{}, err
+	}
+	told := r.Elems[len(r.Elems)-1].Elems
+	if c.waits = len(told) >= 2; !c.waits {
+		return c, nil
+	}
+	c.why, c.left = string(told[0].Str), time.Duration(told[1].Int)*time.Millisecond
+	c.from = make(map[string]string)
+	for told = told[2:]; len(told) >= 2; told = told[2:] {
+		c.from[string(told[0].Str)] = string(told[1].Str)
+	}
+	return c, nil
+}
+
+// unclaim gives a claim up, so that another client need not wait until it ends. The client may be closing,
+// so it does not wait for long.
+func (s *Seat) unclaim(w *restoring, id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), min(s.terms.Patience, 100*time.Millisecond))
+	defer cancel()
+	_, _ = w.on.Ask(ctx, [][]byte{s.place().command(claimLua, id, w.word, "0", "0")})
+}
+
+// hearing is what a client has heard of the other members.
+type hearing uint8
+
+const (
+	some  hearing = iota // it has not tried all of them
+	tried                // it has, and some cannot be reached
+	all                  // each of them knows, or waits to be restored: no other client can know of more
+)
+
+// lenders are the other members that know, as far as the client has heard: for each its seat, and for a
+// cluster the seats of all its masters.
+func (s *Seat) lenders() (lenders [][]*Seat, heard hearing) {
+	own := s.terms.Shard.group()
+	var clusters []*Group
+	masters := make(map[*Group][]*Seat)
+	known, failed := 0, 0
+	ask := func(of []*Seat, all int) {
+		votes, forgetful, down := 0, false, 0
+		for _, o := range of {
+			switch now := o.host.Now(); {
+			case now.State.Votes:
+				votes++
+			case now.State.Up && now.Standing.admitted:
+				forgetful = forgetful || now.Standing.marker.state == forgot
+				down++
+			case !now.State.Up && !errors.Is(now.State.Err, member.ErrConnecting):
+				down++
+			}
 		}
-		r, err := s.host.Ask(ctx, s.place().look)
+		switch {
+		case votes == all && votes == len(of):
+			lenders = append(lenders, of)
+			known++
+		case forgetful:
+			known++
+		case votes+down == len(of):
+			failed++
+		}
+	}
+	for _, o := range s.guard.others() {
+		switch group := o.terms.Shard.group(); {
+		case o == s || o.host.Closing() || group != nil && group == own:
+		case group == nil:
+			ask([]*Seat{o}, 1)
+		default:
+			if masters[group] == nil {
+				clusters = append(clusters, group)
+			}
+			masters[group] = append(masters[group], o)
+		}
+	}
+	for _, group := range clusters {
+		ask(masters[group], group.Masters())
+	}
+	switch want := s.guard.cfg.Members - 1; {
+	case known == want:
+		return lenders, all
+	case known+failed == want:
+		return lenders, tried
+	}
+	return lenders, some
+}
+
+// best puts those first whose order does not rest on the clocks, and of these the ones that are copied in
+// part already.
+func best(lenders [][]*Seat, from map[string]string) [][]*Seat {
+	rank := func(of []*Seat) (rank int) {
+		var ids []string
+		for _, o := range of {
+			m := o.host.Now().Standing.marker
+			if ids = append(ids, m.id); m.clk {
+				rank = 2
+			}
+		}
+		if from[fromField(ids)] == "" {
+			rank++
+		}
+		return rank
+	}
+	slices.SortStableFunc(lenders, func(a, b []*Seat) int { return cmp.Compare(rank(a), rank(b)) })
+	return lenders
+}
+
+// fromField is the field of a marker that says how far the pages of a source came, whose markings are ids.
+func fromField(ids []string) string {
+	slices.Sort(ids)
+	return "from " + strings.Join(ids, ",")
+}
+
+// know asks a member, or all masters of a cluster, whether it knows: its marker names the running process,
+// and it is in no quarantine.
+func (s *Seat) know(ctx context.Context, w *restoring, of []*Seat) (src source, err error) {
+	src.of = of
+	var ids []string
+	for _, o := range of {
+		at := o.host.Now()
+		r, err := s.ask(ctx, w, o, o.place().look)
 		if err != nil {
-			return source{}, false
+			return source{}, err
 		}
 		m, err := readMarker(&r, time.Now())
-		if err != nil || !before.knows(m) {
-			return source{}, false
+		if err != nil {
+			return source{}, err
+		}
+		if !at.State.Votes || !at.Standing.knows(m) {
+			return source{}, errOvertaken
+		}
+		if o.based() {
+			src.base = max(src.base, plausible(m.base, m.arrived))
 		}
 		src.clk, src.q = src.clk || m.clk, max(src.q, m.q)
+		ids = append(ids, m.id)
 	}
-	return src, true
+	src.from = fromField(ids)
+	return src, nil
+}
+
+// ended is how far the last page came.
+const ended = "end"
+
+// copyOf copies the counters of one source, from where the last page of it came.
+func (s *Seat) copyOf(ctx context.Context, w *restoring, c claim, p *plan, src *source) error {
+	label, cursor := p.label(), "0"
+	if before, at, ok := strings.Cut(c.from[src.from], " "); ok && before == label {
+		cursor = at
+	}
+	for cursor != ended {
+		fields, next, err := s.readPage(ctx, w, p, src, cursor)
+		if err != nil {
+			return err
+		}
+		if s.terms.Shard != nil {
+			if err := s.refill(ctx, c.marker.id, p, fields); err != nil {
+				return err
+			}
+			w.written, fields = w.written+len(fields)/2, nil
+		}
+		for first := true; first || len(fields) > 0; first = false { // a small hash comes as a whole, whatever page says
+			part := fields[:min(len(fields), 2*page)]
+			fields = fields[len(part):]
+			at := cursor
+			if len(fields) == 0 {
+				at = next
+			}
+			args := append([]string{c.marker.id, w.word, s.claims(), millis(p.q), strconv.FormatInt(p.base, 10), flag(p.byClock),
+				src.from, label + " " + at}, part...)
+			r, err := s.ask(ctx, w, s, s.place().command(fillLua, args...))
+			if err != nil {
+				return err
+			}
+			if n := len(r.Elems); n == 0 || n == 8 || n == 11 { // no more than a look
+				return errOvertaken
+			}
+			w.written += len(part) / 2
+		}
+		cursor = next
+	}
+	return nil
+}
+
+// readPage reads a page of a source: fields and counters that the plan takes, and where the next page
+// begins.
+//
+// A page is no snapshot, and need not be: docs/protocol.md, "Pages".
+func (s *Seat) readPage(ctx context.Context, w *restoring, p *plan, src *source, cursor string) (fields []string, next string, err error) {
+	if src.of[0].terms.Shard != nil {
+		return s.readSlots(ctx, p, src, cursor)
+	}
+	o := src.of[0]
+	r, err := s.ask(ctx, w, o, resp.Command("HSCAN", o.place().tokens, cursor, "COUNT", strconv.Itoa(page)))
+	if err != nil {
+		return nil, "", err
+	}
+	if r.Kind != '*' || len(r.Elems) != 2 || len(r.Elems[0].Str) == 0 {
+		return nil, "", errMarker
+	}
+	if next = string(r.Elems[0].Str); next == "0" {
+		next = ended
+	}
+	fields, err = p.appendFields(nil, r.Elems[1].Elems)
+	return fields, next, err
+}
+
+// appendFields appends what the plan takes of a flat list of fields and counters.
+func (p *plan) appendFields(out []string, flat []member.Reply) ([]string, error) {
+	for ; len(flat) > 1; flat = flat[2:] {
+		field, token := string(flat[0].Str), string(flat[1].Str)
+		if !p.takes(field) {
+			continue
+		}
+		if _, err := strconv.ParseInt(token, 10, 64); err != nil {
+			return nil, errMarker
+		}
+		out = append(out, field, token)
+	}
+	return out, nil
 }
 
 // Stamp puts a slot that a grant found without the marker's id under this master's marker: one that
@@ -196,10 +470,17 @@ func (s *Seat) stamp(ctx context.Context, ask func(...[]byte) ([]member.Call, er
 	}
 	// As at a restore: the master that the slot came from was marked by somebody who may not have
 	// known.
-	sources := s.sources(ctx)
-	if len(sources) < g.enough() && (g.cfg.Mode == Strict || t.Shard.Group.patient(t.Ping)) {
+	lenders, heard := s.lenders()
+	var sources []source
+	for _, l := range lenders {
+		if src, err := s.know(ctx, &restoring{}, l); err == nil {
+			sources = append(sources, src)
+		}
+	}
+	few := len(sources) < g.enough()
+	if few && (g.cfg.Mode == Strict || !(heard == all && len(sources) == len(lenders)) && t.Shard.Group.patient(t.Ping)) {
 		return 0, forgotten("slot: it came from a master that forgot, and too few members tell for how long")
 	}
-	t.Shard.Group.asked(len(sources) >= g.enough())
+	t.Shard.Group.asked(!few)
 	return send(longestOf(g.longest(), sources), true)
 }

@@ -232,46 +232,46 @@ func (a Standing) dueNow(now, asked time.Time, busy bool) (do due, until time.Du
 	return waits, 0
 }
 
-// source is the table of a member that knows.
+// source is a member that knows, or a whole cluster.
 type source struct {
-	clk      bool
-	q        time.Duration // the greatest MaxTTL that the member was told of
-	base     int64         // 0: none that is plausible
-	counters map[string]int64
+	clk  bool
+	q    time.Duration // the greatest MaxTTL that the member was told of
+	base int64         // 0: none that is plausible
+	from string        // its memory, as fromField names it
+	of   []*Seat       // of a cluster, all masters
 }
 
-// merge is the table of counters that a member is restored to: the maximum of every bucket, where a
-// source that lacks one lends its base. If the
-// order of a source rests on the clocks, the source lends no absence: merge leaves out a bucket
-// that it lacks, whatever the others hold, and the bucket begins at server time. A stored limit
-// stays, and needs no number of sources. enough is how many
-// sources must know.
-func merge(sources []source, enough int) (table map[string]int64, byClock bool) {
-	known := len(sources) >= enough
-	table = make(map[string]int64)
+// plan is how a member is restored: to the maximum of each counter that the sources have, page by page,
+// and no counter to less than the base. Where order rests on the clocks, no counter is restored to less
+// than the member's time: a source that goes on from the clocks may lack a bucket that others have had
+// smaller counters of than the one that everybody has lost. If too few sources know, stored limits alone
+// are restored, which need no number of sources.
+type plan struct {
+	known   bool // enough sources know
+	byClock bool
+	q       time.Duration // see longestOf
+	base    int64         // the greatest of the sources
+}
+
+// planOf makes a plan of what sources tell. enough is how many must know, longest the greatest MaxTTL
+// that the client knows itself.
+func planOf(sources []source, enough int, longest time.Duration) plan {
+	p := plan{known: len(sources) >= enough, byClock: len(sources) < enough, q: longestOf(longest, sources), base: baseOf(sources)}
 	for _, s := range sources {
-		for bucket, n := range s.counters {
-			if known || isLimit(bucket) {
-				table[bucket] = max(table[bucket], n)
-			}
-		}
+		p.byClock = p.byClock || s.clk
 	}
-	if !known {
-		return table, true
-	}
-	for _, s := range sources {
-		byClock = byClock || s.clk
-		for bucket, n := range table {
-			switch _, has := s.counters[bucket]; {
-			case has || isLimit(bucket):
-			case s.clk:
-				delete(table, bucket)
-			default:
-				table[bucket] = max(n, s.base)
-			}
-		}
-	}
-	return table, byClock
+	return p
+}
+
+// takes reports whether a field of a source is restored.
+func (p *plan) takes(field string) bool {
+	_, counter := slotOf(field)
+	return counter && (p.known || isLimit(field))
+}
+
+// label is what pages that were written by one plan have in common, as fill.lua notes it.
+func (p *plan) label() string {
+	return fmt.Sprintf("%s/%d/%s%s", millis(p.q), p.base, flag(p.byClock), flag(p.known))
 }
 
 // A field of a member's counters is the bucket of the locks of a slot, "7629"; the counter of one of

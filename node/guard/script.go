@@ -27,8 +27,12 @@ var (
 	liftOnlyLua string
 	//go:embed script/base.lua
 	baseLua string
-	//go:embed script/table.lua
-	tableLua string
+	//go:embed script/claim.lua
+	claimLua string
+	//go:embed script/count.lua
+	countLua string
+	//go:embed script/fill.lua
+	fillOnlyLua string
 	//go:embed script/restore.lua
 	restoreOnlyLua string
 
@@ -45,11 +49,13 @@ var (
 	//go:embed script/stamp.lua
 	stampLua string
 	//go:embed script/refill.lua
-	refillLua string
+	refillOnlyLua string
 
 	liftLua    = raiseLua + liftOnlyLua
 	restoreLua = raiseLua + restoreOnlyLua
 	carryLua   = raiseLua + carryOnlyLua
+	fillLua    = countLua + fillOnlyLua
+	refillLua  = countLua + refillOnlyLua
 )
 
 // lookSource is the script that does nothing but look.
@@ -58,7 +64,7 @@ const lookSource = "return look()"
 // Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
 // user at the members.
 func Scripts() []string {
-	return []string{lookLua, markLua, liftLua, tableLua, restoreLua, shardLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua, baseLua, glanceLua}
+	return []string{lookLua, markLua, liftLua, claimLua, fillLua, restoreLua, shardLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua, baseLua, glanceLua}
 }
 
 // home is where a member's marker is: at a master of a cluster a place in one of its slots. It
@@ -151,8 +157,8 @@ func sealCommand(s uint16, m marker, word string, base int64) []byte {
 
 // refillCommand raises counters of a slot, each behind its field, while the slot has the stamp of
 // the marking id.
-func refillCommand(s uint16, id string, fields []string) []byte {
-	return resp.Command(append([]string{"EVAL", refillLua, "1", tokensOf(s), id}, fields...)...)
+func refillCommand(s uint16, id string, p *plan, fields []string) []byte {
+	return resp.Command(append([]string{"EVAL", refillLua, "1", tokensOf(s), id, strconv.FormatInt(p.base, 10), flag(p.byClock)}, fields...)...)
 }
 
 // homeOf chooses the slot for the marker: the last one of the longest run of slots, because

@@ -1,15 +1,18 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/slot"
 )
 
 // Epoch numbers the connection behind the one with the number old.
@@ -282,13 +285,50 @@ func (s *Seat) inherited(on Session) bool {
 	return err == nil && all
 }
 
-// slotCounters reads the counters of every slot of the master.
-func (s *Seat) slotCounters(ctx context.Context, into map[string]int64) error {
+// slotPage is how many slots of a cluster are read in one step. Each of them has few counters.
+const slotPage = 512
+
+// readSlots is readPage for a cluster: the counters of a range of slots, from all its masters.
+func (s *Seat) readSlots(ctx context.Context, p *plan, src *source, cursor string) (fields []string, next string, err error) {
+	from, err := strconv.Atoi(cursor)
+	if err != nil {
+		return nil, "", errMarker
+	}
+	to := min(from+slotPage, slot.Count)
+	slots := func() [][]uint16 {
+		all := make([][]uint16, len(src.of))
+		for i, o := range src.of {
+			for _, sl := range o.terms.Shard.Slots() {
+				if int(sl) >= from && int(sl) < to {
+					all[i] = append(all[i], sl)
+				}
+			}
+		}
+		return all
+	}
+	all := slots()
+	for i, again := range slots() {
+		if !slices.Equal(all[i], again) { // a slot has moved, and may be in neither list
+			return nil, "", errSlots
+		}
+	}
+	for i, o := range src.of {
+		if fields, err = o.slotCounters(ctx, p, all[i], fields); err != nil {
+			return nil, "", err
+		}
+	}
+	if to == slot.Count {
+		return fields, ended, nil
+	}
+	return fields, strconv.Itoa(to), nil
+}
+
+// slotCounters appends the counters of slots of the master.
+func (s *Seat) slotCounters(ctx context.Context, p *plan, slots []uint16, fields []string) ([]string, error) {
 	at := s.host.Now()
 	if !at.State.Votes {
-		return member.ErrDown
+		return nil, member.ErrDown
 	}
-	slots := s.terms.Shard.Slots()
 	cmds := make([][]byte, len(slots))
 	for i, sl := range slots {
 		cmds[i] = resp.Command("HGETALL", tokensOf(sl))
@@ -297,42 +337,39 @@ func (s *Seat) slotCounters(ctx context.Context, into map[string]int64) error {
 	i := -1
 	err := s.bulk(ctx, at.Session, cmds, func(c *member.Call) {
 		i++
-		switch {
-		case c.Outcome != member.Answered:
+		if c.Outcome != member.Answered {
 			bad = c.Err
-		default:
-			for e := c.Reply.Elems; len(e) > 1; e = e[2:] {
-				field := string(e[0].Str)
-				if of, ok := slotOf(field); !ok || of != slots[i] { // the stamp
-					continue
-				}
-				token, err := strconv.ParseInt(string(e[1].Str), 10, 64)
-				if err != nil {
-					bad = errMarker
-				}
-				into[field] = token
+			return
+		}
+		before := len(fields)
+		all, err := p.appendFields(fields, c.Reply.Elems)
+		if err != nil {
+			bad = err
+			return
+		}
+		fields = all[:before]
+		for f := all[before:]; len(f) > 1; f = f[2:] {
+			if of, _ := slotOf(f[0]); of == slots[i] {
+				fields = append(fields, f[0], f[1])
 			}
 		}
 	})
-	if err == nil {
-		err = bad
-	}
-	return err
+	return fields, cmp.Or(err, bad)
 }
 
-// refill raises the counters of a master's slots to a table, each slot only while it has the stamp
-// of the marking that the table was made for.
-func (s *Seat) refill(ctx context.Context, id string, table map[string]int64) error {
+// refill raises the counters of a master's slots, each slot only while it has the stamp of the marking
+// that the page was read for.
+func (s *Seat) refill(ctx context.Context, id string, p *plan, fields []string) error {
 	var cmds [][]byte
 	of := make(map[uint16][]string)
-	for field, token := range table {
-		if sl, ok := slotOf(field); ok {
-			of[sl] = append(of[sl], field, strconv.FormatInt(token, 10))
+	for ; len(fields) > 1; fields = fields[2:] {
+		if sl, ok := slotOf(fields[0]); ok {
+			of[sl] = append(of[sl], fields[0], fields[1])
 		}
 	}
 	for _, sl := range s.terms.Shard.Slots() {
 		if fields := of[sl]; fields != nil {
-			cmds = append(cmds, refillCommand(sl, id, fields))
+			cmds = append(cmds, refillCommand(sl, id, p, fields))
 		}
 	}
 	on := s.host.Now().Session
@@ -347,8 +384,5 @@ func (s *Seat) refill(ctx context.Context, id string, table map[string]int64) er
 			bad = errMarker
 		}
 	})
-	if err == nil {
-		err = bad
-	}
-	return err
+	return cmp.Or(err, bad)
 }

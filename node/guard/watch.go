@@ -2,7 +2,7 @@ package guard
 
 import (
 	"context"
-	"errors"
+	crand "crypto/rand"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -37,8 +37,7 @@ type Watch struct {
 	work      sync.WaitGroup
 	restoring bool
 	retry     time.Time // of the next restore
-	slow      int       // restores that took longer than they were given
-	since     time.Time // of the first restore that did not succeed
+	restorer  restoring // the restore's, while there is one
 }
 
 // Result is a look that is done, or a restore that has ended.
@@ -58,6 +57,7 @@ type look struct {
 func (s *Seat) Watch(on Session, p Process) *Watch {
 	w := &Watch{Results: make(chan Result, 2), seat: s, session: on, process: p}
 	w.ctx, w.cancel = context.WithCancel(s.host.Context())
+	w.restorer.on, w.restorer.word = on, crand.Text()
 	w.next = time.Now().Add(s.terms.Ping)
 	w.glances = rand.IntN(restGlances + 1) // clients that began together look as a whole at different times
 	return w
@@ -174,7 +174,6 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	do, until := at.Standing.dueNow(now, w.sent, w.busy)
 	switch {
 	case until > 0:
-		w.since = time.Time{}
 		return min(wait, until)
 	case do == looksOnce:
 		w.next = now
@@ -188,7 +187,7 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	if until := clock.Until(w.retry, now); until > 0 {
 		return min(wait, until)
 	}
-	w.restore(at.Standing.marker.id, now)
+	w.restore(at.Standing.marker.id)
 	return wait
 }
 
@@ -208,29 +207,17 @@ func (w *Watch) newLook(rests bool) *look {
 }
 
 // restore starts one attempt to restore the counters.
-func (w *Watch) restore(id string, now time.Time) {
+func (w *Watch) restore(id string) {
 	s := w.seat
-	if w.since.IsZero() {
-		w.since = now
-	}
-	patient := now.Sub(w.since) < s.terms.Ping // on the monotonic clock: a step of the other is no patience
-	// Whole tables are read and written. Where they are long and all is slow, an attempt is given
-	// twice the time of the one before, up to 32 times the first; otherwise none would ever
-	// succeed.
-	limit := s.terms.Patience << w.slow
-	w.restoring, w.retry = true, now.Add(max(s.terms.Ping/10, time.Millisecond))
+	w.restoring = true
 	w.work.Go(func() {
-		ctx, cancel := context.WithTimeout(w.ctx, limit)
-		defer cancel()
-		m, err := s.restore(ctx, id, patient)
-		if w.slow < 5 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			w.slow++ // Tick reads it only when Take has been told
-		}
+		m, err := s.restore(w.ctx, &w.restorer, id)
 		if err == nil && m.id == id {
 			s.take(m)
 		} else if err != nil {
 			s.terms.Logger.Debug("counters are not restored yet", "member", s.host.Name(), "err", err)
 		}
+		w.retry = time.Now().Add(w.restorer.pause(err, s.terms.Ping)) // Tick reads it only when Take has been told
 		w.Results <- Result{}
 	})
 }
@@ -269,9 +256,6 @@ func (w *Watch) looked(l *look) error {
 	case member.Refused:
 		return w.begin()
 	}
-	if s.host.Now().Standing.marker.state != forgot {
-		w.since = time.Time{}
-	}
 	return nil
 }
 
@@ -291,7 +275,6 @@ func (w *Watch) Suspected() error {
 // begin ends the generation and begins the next one on the same session. An error ends the session.
 func (w *Watch) begin() error {
 	w.calm = time.Now().Add(50 * time.Millisecond)
-	w.since = time.Time{}
 	return w.seat.readmit(w.session, w.process)
 }
 

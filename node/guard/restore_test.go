@@ -1,0 +1,360 @@
+package guard
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+// counting gives servers so many counters, all of them beyond the base.
+func counting(n int, servers ...*server) {
+	for i, s := range servers {
+		for b := range n {
+			s.do("HSET", member.TokensKey, fmt.Sprint(b%16384, ".", b/16384), strconv.FormatInt(4e15+int64(b*3+i*b%7), 10))
+		}
+	}
+}
+
+// crowded plays in fake time with clients of the same three servers, the first of which has n counters lost when the
+// quarantine begins.
+func crowded(t *testing.T, clients, n int, play func(t *testing.T, servers []*server, all []*client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(3, time.Hour)
+		var all []*client
+		for range clients {
+			c := connect(t, plain, servers...)
+			defer c.close()
+			all = append(all, c)
+		}
+		counting(n, servers...)
+		play(t, servers, all)
+	})
+}
+
+// lost are the counters that a member has less of than another.
+func lost(s, than *server) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for field, v := range than.hashes[member.TokensKey] {
+		if has := s.hashes[member.TokensKey][field]; has == "" || integer(has) < integer(v) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestOneClientOfManyRestoresAMember(t *testing.T) {
+	const pages = 5
+	crowded(t, 30, pages*page, func(t *testing.T, servers []*server, all []*client) {
+		servers[0].flush()
+		all[0].after(longest) // marked, at some of the looks
+		scripts := servers[0].executed()
+		all[0].after(3 * time.Second)
+		for i, c := range all {
+			require.Equal(t, 3, c.voting(), i)
+		}
+		for i, s := range servers[1:] {
+			require.LessOrEqual(t, s.scans, pages+1, "pages of source %d", i)
+			require.Zero(t, lost(servers[0], s))
+		}
+		require.Less(t, servers[0].executed()-scripts, 30*10, "who does not restore asks seldom")
+		require.Empty(t, servers[0].hashes[member.MarkerKey]["by"], "nothing of it stays")
+		require.NotContains(t, fmt.Sprint(servers[0].hashes[member.MarkerKey]), "from ")
+	})
+}
+
+// Whoever restores ends in the middle of the pages: the next one goes on where it stopped, at once if it could say so,
+// and when the claim has ended if it could not.
+func TestRestoringGoesOnWhereTheClientBeforeHasStopped(t *testing.T) {
+	for name, silent := range map[string]bool{"it says so": false, "it does not": true} {
+		t.Run(name, func(t *testing.T) {
+			crowded(t, 1, 10*page, func(t *testing.T, servers []*server, all []*client) {
+				servers[0].flush()
+				all[0].after(longest)
+				read := 0
+				stop := func() {
+					if all[0].hosts[0].Now().Standing.marker.left == 0 && servers[1].scans == 5 && read == 0 {
+						read = servers[1].scans
+						if silent {
+							all[0].hosts[0].Now().Session.(*fakeSession).end()
+						}
+						all[0].hosts[0].cancel()
+					}
+				}
+				servers[1].before.Store(&stop)
+				all[0].after(2 * time.Second)
+				servers[1].before.Store(nil)
+				require.Equal(t, 5, read)
+				require.NotZero(t, lost(servers[0], servers[1]))
+				next := connect(t, plain, servers...)
+				defer next.close()
+				if silent {
+					next.after(1200 * time.Millisecond)
+				}
+				next.after(200 * time.Millisecond)
+				require.Equal(t, 3, next.voting())
+				require.Zero(t, lost(servers[0], servers[1])+lost(servers[0], servers[2]))
+				require.LessOrEqual(t, servers[1].scans, 10+3, "one page is read twice")
+			})
+		})
+	}
+}
+
+// A page is no snapshot: counters rise between pages, and begin. What was there when the quarantine ended is restored.
+func TestCountersThatRiseBetweenPagesAreRestoredAsTheyWereOrGreater(t *testing.T) {
+	crowded(t, 1, 10*page, func(t *testing.T, servers []*server, all []*client) {
+		servers[0].flush()
+		all[0].after(longest)
+		before := newServer("before")
+		for field, v := range servers[1].hashes[member.TokensKey] {
+			before.do("HSET", member.TokensKey, field, v)
+		}
+		rises := 0
+		for _, s := range servers[1:] {
+			f := func() {
+				rises++
+				s.edit(func() {
+					s.hset(member.TokensKey, fmt.Sprint(rises%16384), "4999999999999999", "0."+fmt.Sprint(rises%100), "4999999999999999")
+				})
+			}
+			s.before.Store(&f)
+		}
+		all[0].after(3 * time.Second)
+		require.Equal(t, 3, all[0].voting())
+		require.Greater(t, rises, 20)
+		require.Zero(t, lost(servers[0], before))
+	})
+}
+
+// A source that forgets while its pages are read has lent nothing, and whoever goes on begins it anew.
+func TestSourceThatForgetsBetweenPagesIsNone(t *testing.T) {
+	crowded(t, 1, 10*page, func(t *testing.T, servers []*server, all []*client) {
+		servers[0].flush()
+		all[0].after(longest)
+		f := func() {
+			if servers[2].scans == 3 {
+				servers[2].edit(func() { clear(servers[2].hashes) })
+			}
+		}
+		servers[2].before.Store(&f)
+		all[0].after(3 * time.Second)
+		servers[2].before.Store(nil)
+		require.Equal(t, 2, all[0].voting())
+		require.True(t, all[0].told("0 tokens_by_clock"))
+		require.False(t, all[0].told("0 restored"))
+	})
+}
+
+// Pages that were read before q was raised are void: the quarantine that this brings may end behind a grant that they lack.
+func TestPagesFromBeforeALongerQuarantineAreReadAgain(t *testing.T) {
+	crowded(t, 1, 4*page, func(t *testing.T, servers []*server, all []*client) {
+		servers[0].flush()
+		all[0].after(longest)
+		raised := false
+		f := func() {
+			if servers[1].scans == 2 && !raised {
+				raised = true
+				m := servers[0].hashes[member.MarkerKey]["id"]
+				servers[0].do(words(plainHome.command(liftLua, m, millis(2*longest)))...)
+			}
+		}
+		servers[1].before.Store(&f)
+		all[0].after(3 * time.Second)
+		require.True(t, raised)
+		require.Equal(t, 2, all[0].voting())
+		read := servers[1].scans
+		for field := range servers[1].hashes[member.TokensKey] {
+			if field == baseField {
+				continue
+			}
+			servers[1].do("HSET", member.TokensKey, field, "4999999999999999") // until it ends
+		}
+		all[0].after(longest + time.Second)
+		require.Equal(t, 3, all[0].voting())
+		require.Zero(t, lost(servers[0], servers[1]))
+		require.GreaterOrEqual(t, servers[1].scans, read+4)
+	})
+}
+
+// Somebody before found too few that knew. A client that has not reached the others yet does not take that for its own.
+func TestClientThatIsStillConnectingDoesNotGoOnFromTheClocks(t *testing.T) {
+	crowded(t, 1, 10, func(t *testing.T, servers []*server, all []*client) {
+		servers[0].flush()
+		all[0].after(longest)
+		all[0].close()
+		servers[0].edit(func() { servers[0].hset(member.MarkerKey, "few", "1") })
+		c := &client{t: t, guard: New(Config{Members: 3, MaxTTL: longest})}
+		defer c.close()
+		for i, s := range servers {
+			c.hosts = append(c.hosts, sit(t, c.guard, s, strconv.Itoa(i), Terms{}))
+		}
+		time.Sleep(2 * time.Second) // the quarantine is over
+		c.hosts[0].mend()
+		c.after(500 * time.Millisecond)
+		require.Equal(t, forgot, c.hosts[0].Now().Standing.marker.state)
+		c.hosts[1].mend()
+		c.hosts[2].mend()
+		c.after(200 * time.Millisecond)
+		require.Equal(t, 3, c.voting())
+		require.False(t, c.hosts[0].Now().Standing.marker.clk)
+		require.Zero(t, lost(servers[0], servers[1]))
+	})
+}
+
+// Where a member cannot be reached, the patience of all clients counts together.
+func TestClientsThatLiveForLessThanAPingGoOnFromTheClocksTogether(t *testing.T) {
+	crowded(t, 1, 10, func(t *testing.T, servers []*server, all []*client) {
+		servers[0].flush()
+		servers[1].flush()
+		all[0].after(longest + 900*time.Millisecond)
+		all[0].close()
+		time.Sleep(2 * time.Second)
+		for i := range 4 {
+			c := &client{t: t, guard: New(Config{Members: 3, MaxTTL: longest})}
+			for i, s := range servers {
+				c.hosts = append(c.hosts, sit(t, c.guard, s, strconv.Itoa(i), Terms{}))
+			}
+			c.hosts[2].change(func() { c.hosts[2].state.Err = errCut })
+			c.hosts[0].mend()
+			c.hosts[1].mend()
+			c.after(400 * time.Millisecond)
+			voting := c.voting()
+			c.close()
+			if require.Equal(t, i >= 2, voting > 0, i); voting > 0 {
+				return
+			}
+		}
+	})
+}
+
+func TestMemberIsRestoredFromThoseWhoseOrderDoesNotRestOnTheClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers := started(5, time.Hour)
+		c := connect(t, plain, servers...)
+		defer c.close()
+		servers[1].do("HSET", member.MarkerKey, "clk", "1")
+		c.after(3 * time.Second) // a look
+		servers[0].flush()
+		c.after(longest + 3*time.Second)
+		require.Equal(t, 5, c.voting())
+		require.True(t, c.told("0 restored"))
+	})
+}
+
+func init() {
+	type told struct {
+		why  string
+		left int64
+		from string
+	}
+	claim := func(s *memory, id, word, ms, few string) told {
+		s.Helper()
+		r := s.send(blindHome.command(claimLua, id, word, ms, few))
+		e := r.Elems[len(r.Elems)-1].Elems
+		if len(e) < 2 {
+			require.Len(s, r.Elems, 8)
+			return told{why: "no"}
+		}
+		out := told{why: string(e[0].Str), left: e[1].Int}
+		for _, f := range e[2:] {
+			out.from += string(f.Str) + ";"
+		}
+		return out
+	}
+	guardCases = append(guardCases,
+		guardCase{"claim is one client's, until it ends or is given up", func(s *memory) {
+			m := s.run(markCommand("run", leases, 0, forgot))
+			require.Equal(s, told{}, claim(s, m.id, "a", "20000", "0"))
+			other := claim(s, m.id, "b", "20000", "0")
+			require.Equal(s, "claimed", other.why)
+			require.Greater(s, other.left, int64(1000))
+			require.LessOrEqual(s, other.left, int64(20000))
+			require.Equal(s, told{}, claim(s, m.id, "a", "20000", "0"), "it is a's")
+			require.Equal(s, "no", claim(s, m.id, "b", "0", "0").why)
+			require.Equal(s, "claimed", claim(s, m.id, "b", "20000", "0").why, "b has none to give up")
+			claim(s, m.id, "a", "0", "0")
+			require.Equal(s, told{}, claim(s, m.id, "b", "20000", "0"))
+			s.ask("HSET", member.MarkerKey, "till", "1")
+			require.Equal(s, told{}, claim(s, m.id, "c", "20000", "0"), "that of b has ended")
+			s.ask("HSET", member.MarkerKey, "till", "4000000000000000")
+			require.Equal(s, told{}, claim(s, m.id, "d", "20000", "0"), "the clock was set back: nobody claims for so long")
+		}},
+		guardCase{"claim of a member that does not wait to be restored does nothing", func(s *memory) {
+			require.Equal(s, "no", claim(s, "run 1", "a", "20000", "0").why)
+			m := s.run(markCommand("run", leases, rest, forgot))
+			s.unchanged(blindHome.command(claimLua, m.id, "a", "20000", "0"))
+			m = s.run(markCommand("other", leases, 0, forgot))
+			s.unchanged(blindHome.command(claimLua, m.id+"0", "a", "20000", "0"))
+			s.restored(m, wholly, "")
+			require.Equal(s, "no", claim(s, m.id, "a", "20000", "0").why)
+			require.Nil(s, s.ask("HGET", member.MarkerKey, "by"))
+		}},
+		guardCase{"claim where too few know comes when they did so for a while, whoever found it", func(s *memory) {
+			m := s.run(markCommand("run", leases, 0, forgot))
+			first := claim(s, m.id, "a", "20000", "15000")
+			require.Equal(s, "few", first.why)
+			require.Greater(s, first.left, int64(1000))
+			require.Nil(s, s.ask("HGET", member.MarkerKey, "by"))
+			at, _ := s.ask("HGET", member.MarkerKey, "few").(string)
+			s.ask("HSET", member.MarkerKey, "few", strconv.FormatInt(integer(at)-16e6, 10))
+			require.Equal(s, told{}, claim(s, m.id, "b", "20000", "15000"), "another client, later")
+			require.Equal(s, "claimed", claim(s, m.id, "a", "20000", "15000").why)
+			claim(s, m.id, "b", "0", "0")
+			require.Equal(s, told{}, claim(s, m.id, "c", "20000", "0"), "enough know")
+			claim(s, m.id, "c", "0", "0")
+			require.Equal(s, "few", claim(s, m.id, "a", "20000", "15000").why, "it is counted anew")
+		}},
+		guardCase{"fill writes a page, and tells who goes on how far it came", func(s *memory) {
+			m := s.run(markCommand("run", leases, 0, forgot))
+			p := plan{known: true, q: leases, base: 30}
+			s.ask("HSET", member.TokensKey, "8", "60")
+			require.Len(s, s.send(fillCommand(blindHome, m.id, p, "7", "100", "8", "55", "9", "3", "limit:redquorum:s1:{k}", "4")).Elems, 9)
+			for field, want := range map[string]string{"7": "100", "8": "60", "9": "30", "limit:redquorum:s1:{k}": "4"} {
+				require.Equal(s, want, s.ask("HGET", member.TokensKey, field), field)
+			}
+			require.Equal(s, told{from: "from a 1;" + p.label() + " 5;"}, claim(s, m.id, "word", "20000", "0"))
+			s.restored(m, p, "")
+			require.Len(s, s.call("HGETALL", member.MarkerKey).Elems, 2*4, "id, q, state, clk")
+		}},
+		guardCase{"fill by clocks restores no counter to less than the time", func(s *memory) {
+			m := s.run(markCommand("run", leases, 0, forgot))
+			s.send(fillCommand(blindHome, m.id, plan{known: true, byClock: true, q: leases}, "7", "100", "8", "9000000000000000"))
+			n, _ := s.ask("HGET", member.TokensKey, "7").(string)
+			require.GreaterOrEqual(s, integer(n), m.time)
+			require.Equal(s, "9000000000000000", s.ask("HGET", member.TokensKey, "8"))
+		}},
+		guardCase{"fill of many counters is one step", func(s *memory) {
+			m := s.run(markCommand("run", leases, 0, forgot))
+			var fields []string
+			for i := range 2*page + 1 {
+				fields = append(fields, strconv.Itoa(i), strconv.Itoa(i+1))
+			}
+			s.send(fillCommand(blindHome, m.id, wholly, fields...))
+			require.Len(s, s.call("HGETALL", member.TokensKey).Elems, 2*(2*page+1))
+			require.Equal(s, strconv.Itoa(2*page+1), s.ask("HGET", member.TokensKey, strconv.Itoa(2*page)))
+		}},
+		guardCase{"fill for another marking, in a quarantine, for another q or under another's claim does nothing", func(s *memory) {
+			m := s.run(markCommand("run", leases, 0, forgot))
+			s.unchanged(fillCommand(blindHome, m.id+"0", wholly, "7", "100"))
+			s.unchanged(fillCommand(blindHome, m.id, plan{known: true, q: leases - time.Second}, "7", "100"))
+			claim(s, m.id, "another", "20000", "0")
+			s.unchanged(fillCommand(blindHome, m.id, wholly, "7", "100"))
+			s.ask("HSET", member.MarkerKey, "till", "1")
+			s.send(fillCommand(blindHome, m.id, wholly, "7", "100"))
+			require.Equal(s, "100", s.ask("HGET", member.TokensKey, "7"), "the claim of another has ended")
+			require.Equal(s, "word", s.ask("HGET", member.MarkerKey, "by"))
+			s.ask("SET", quarantineKey, "1", "PX", "60000")
+			s.unchanged(fillCommand(blindHome, m.id, wholly, "7", "200"))
+			s.ask("DEL", quarantineKey)
+			s.restored(m, wholly, "")
+			s.unchanged(fillCommand(blindHome, m.id, wholly, "7", "200"))
+		}},
+	)
+}
