@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/cluster"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
@@ -312,19 +313,27 @@ func (c Config) guard(members int, quiet, waits func() bool) *node.Guard {
 	return node.NewGuard(g)
 }
 
-// ready waits until every member is up or has failed once, and decides whether that is enough. patience
-// is the longest DialTimeout of a member.
+// ready waits until every member is up or has failed once, and decides whether that is enough. If too few
+// vote, but enough would with those that are to be restored, it waits for these, too: a process that does
+// not live for long would always come too early. patience is the longest DialTimeout of a member.
 func (c *Client) ready(ctx context.Context, patience time.Duration) error {
 	// A dial, and the restart guard's patience with the first answers of the others.
 	timer := time.NewTimer(2*patience + patience/2)
 	defer timer.Stop()
+	var restored <-chan time.Time
 	for {
 		// The channel is taken before the look, so that no change between the two is missed.
 		changed := c.changed()
-		up, tried := 0, 0
+		up, tried, vote, soon := 0, 0, 0, 0
 		for _, st := range c.states() {
 			if st.Up {
 				up++
+			}
+			switch {
+			case st.Votes:
+				vote++
+			case st.Up && clock.Until(st.Quarantine, time.Now()) <= 0:
+				soon++
 			}
 			if st.Up || st.Err != nil && !errors.Is(st.Err, member.ErrConnecting) {
 				tried++
@@ -335,10 +344,19 @@ func (c *Client) ready(ctx context.Context, patience time.Duration) error {
 			return c.notReady(ErrDuplicateMember, nil)
 		}
 		if tried == len(c.members) {
-			return c.enough(up)
+			if vote >= c.need || vote+soon < c.need {
+				return c.enough(up)
+			}
+			if restored == nil {
+				late := time.NewTimer(patience)
+				defer late.Stop()
+				restored = late.C
+			}
 		}
 		select {
 		case <-changed:
+		case <-restored:
+			return c.enough(up)
 		case <-timer.C:
 			return c.enough(up)
 		case <-ctx.Done():

@@ -456,7 +456,8 @@ func (j *judge) guard(f *Facts) {
 			fmt.Sprintf("it does not vote until the server is older than %v, and until all members answer", j.terms.MaxTTL),
 			"for a deployment that never held a lock: redlock init --fresh; otherwise wait")
 	case "restarted":
-		j.say(Warning, "restart guard", f.Member, "it has restarted, and no client has noticed yet", fmt.Sprintf("it does not vote for %v from when one does", j.terms.MaxTTL), "wait")
+		j.say(Warning, "restart guard", f.Member, "it has restarted, and no client has noticed yet", fmt.Sprintf("it does not vote for %v from when one does", j.terms.MaxTTL),
+			"have one notice now: redlock run awake -n -- true; then wait")
 	case "joined":
 		j.say(Warning, "restart guard", f.Member, "it has no marker, and slots that were used: they came from other masters, or it forgot, and no client has noticed yet",
 			fmt.Sprintf("it votes once a client has, or %v later, unless all of them came from masters that remember", j.terms.MaxTTL+f.Lag), "wait; restart no other member")
