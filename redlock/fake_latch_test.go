@@ -460,6 +460,40 @@ func TestAwaitTellsMembersWhatTheyLackBeforeTheLastArrival(t *testing.T) {
 	}, redlock.Quiet)
 }
 
+// All that wait notice at the same moment that a member lacks arrivals.
+func TestFewOfManyWhoAwaitTellAMemberWhatItLacks(t *testing.T) {
+	const waiting, arrivals = 16, 200
+	redlock.Among(t, 3, waiting+1, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
+		a, all := all[0], all[1:]
+		a.Away(2)
+		synctest.Wait()
+		for i := range arrivals {
+			require.NoError(t, a.Latch("job", arrivals+1).Arrive(t.Context(), fmt.Sprint("part-", i)))
+		}
+		a.Die()
+		require.NoError(t, a.Close())
+		var told []*redistest.Rule
+		var gates []*gate
+		for _, p := range all {
+			told = append(told, p.Count(script.LatchArrive)...)
+			gates = append(gates, awaitLater(t.Context(), p.Latch("job", arrivals+1)))
+		}
+		for began := time.Now(); redlock.Admin(t, cluster.Servers[2], "HGET", slot.Sibling("redquorum:l1", "job"), "s") != fmt.Sprint(arrivals); time.Sleep(time.Second) {
+			require.Less(t, time.Since(began), 5*time.Minute)
+		}
+		time.Sleep(5 * time.Second)
+		n := 0
+		for _, h := range redlock.Hits(told) {
+			n += h
+		}
+		require.LessOrEqual(t, n, waiting, "each that tells takes two commands; 1 of 16 does as a rule, and all of them without a choice")
+		require.NoError(t, all[0].Latch("job", arrivals+1).CountDown(t.Context()))
+		for _, g := range gates {
+			g.open(t)
+		}
+	}, redlock.Quiet)
+}
+
 func TestArrivalIsDoneAtAMajorityAndNotBefore(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		p.Away(0)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	mrand "math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -396,7 +398,13 @@ func (r *latchRound) lead(ctx, in context.Context, over func(states []member.Sta
 			return nil // await says which
 		}
 		if to != 0 {
-			r.repair(ctx, to)
+			if r.mine(ctx, to) {
+				r.repair(ctx, to)
+			} else {
+				r.mu.Lock()
+				r.core.Repaired()
+				r.mu.Unlock()
+			}
 			continue
 		}
 		if err := w.next(ctx); err != nil {
@@ -406,6 +414,24 @@ func (r *latchRound) lead(ctx, in context.Context, over func(states []member.Sta
 			return err
 		}
 	}
+}
+
+// mine reports whether this client is to repair the members. All that wait notice at the same moment that
+// members differ, and one of them is enough: of so many watches as a member has, each is chosen with the same
+// chance. If none is, or several are, the next two answers of each member tell.
+func (r *latchRound) mine(ctx context.Context, to quorum.Set) bool {
+	watches := make([]int, len(r.c.members))
+	each(len(watches), func(i int) {
+		if !to.Has(i) {
+			return
+		}
+		if reply, err := r.ask(ctx, i, r.wire.Read(nil, "0", 1)); err == nil {
+			if p, ok := script.ReadLatchPage(&reply); ok {
+				watches[i] = p.Watches
+			}
+		}
+	})
+	return mrand.IntN(max(slices.Max(watches), 1)) == 0
 }
 
 // repair reads what members have, joins it, and tells each what it lacks.
