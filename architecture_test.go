@@ -48,7 +48,7 @@ var walls = []struct {
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process, and what
 // log/slog writes goes where its caller says.
 var still = []string{
-	"bytes", "context", "crypto/rand", "crypto/sha1", "crypto/sha256", "embed", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "hash/maphash", "log/slog", "maps", "math", "math/bits", "math/rand/v2", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
+	"bytes", "cmp", "context", "crypto/rand", "crypto/sha1", "crypto/sha256", "embed", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "hash/maphash", "log/slog", "maps", "math", "math/bits", "math/rand/v2", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
 	"github.com/hashicorp/go-multierror", "github.com/sigurn/crc16",
 }
 

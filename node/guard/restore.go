@@ -31,13 +31,14 @@ var (
 
 // restoring is what a Watch keeps between its attempts to restore a member.
 type restoring struct {
-	on      Session   // that the Watch looks after
-	word    string    // of its claims
-	began   time.Time // when the first attempt was; zero: there was none
-	few     time.Time // not before may order go on from the clocks because too few members know
-	slow    int       // calls that took longer than they were given
-	beaten  int       // attempts in a row that found another client's claim
-	written int       // counters that this client has written
+	on      Session       // that the Watch looks after
+	word    string        // of its claims
+	began   time.Time     // when the first attempt was; zero: there was none
+	few     time.Time     // not before may order go on from the clocks because too few members know
+	slow    int           // calls that took longer than they were given
+	beaten  int           // attempts in a row that found another client's claim
+	left    time.Duration // of that claim
+	written int           // counters that this client has written
 }
 
 // pause is how long the Watch leaves the member alone after an attempt that ended with err.
@@ -49,7 +50,7 @@ func (w *restoring) pause(err error, ping time.Duration) time.Duration {
 	}
 	w.beaten = min(w.beaten+1, 4)
 	pause = max(min(pause<<w.beaten, ping), 2)
-	return pause/2 + mrand.N(pause/2)
+	return min(pause/2+mrand.N(pause/2), w.left+time.Millisecond)
 }
 
 // restore makes a member that forgot whole again. One client at a time does it: the one whose claim
@@ -80,6 +81,7 @@ func (s *Seat) restore(ctx context.Context, w *restoring, id string) (marker, er
 	case !c.waits:
 		return c.marker, nil
 	case c.why == "claimed":
+		w.left = c.left
 		return marker{}, errClaimed
 	case c.why != "":
 		w.few = time.Now().Add(c.left)
@@ -122,13 +124,12 @@ func (s *Seat) copyFrom(ctx context.Context, w *restoring, c claim, lenders [][]
 	if s.based() {
 		base = strconv.FormatInt(p.base, 10)
 	}
-	known := s.host.Now().Standing.marker.q
 	r, err := s.ask(ctx, w, s, s.place().command(restoreLua, c.marker.id, flag(p.byClock), millis(p.q), base))
 	if err != nil {
 		return marker{}, p, err
 	}
 	m, err := readMarker(&r, time.Now())
-	if err == nil && m.id == c.marker.id && m.left > 0 && m.q > known { // else its clock only runs behind ours
+	if err == nil && m.id == c.marker.id && m.left > 0 && p.q > c.marker.q {
 		s.terms.Logger.Warn("member stays silent for longer: leases may run that are longer than was known when it was marked",
 			"member", s.host.Name(), "max_ttl", m.q, "for", m.left)
 		s.event("quarantined", m.arrived.Add(m.left))
@@ -174,12 +175,18 @@ type claim struct {
 	from   map[string]string // how far pages came
 }
 
-// claims is for how long a claim lasts behind each page.
-func (s *Seat) claims() string { return millis(s.terms.Patience) }
+// longestClaim is below what claim.lua takes for the word of a clock that was set back.
+const longestClaim = 30 * time.Second
+
+// claims is for how long a claim lasts behind each page: a page is read and written in that time, or its
+// calls have ended. Otherwise two slow clients would take the claim from each other for ever.
+func (s *Seat) claims(w *restoring) string {
+	return millis(min(2*s.terms.Patience<<w.slow, longestClaim))
+}
 
 // claim asks for the claim of a member.
 func (s *Seat) claim(ctx context.Context, w *restoring, id string, patience time.Duration) (c claim, err error) {
-	r, err := s.ask(ctx, w, s, s.place().command(claimLua, id, w.word, s.claims(), millis(patience)))
+	r, err := s.ask(ctx, w, s, s.place().command(claimLua, id, w.word, s.claims(w), millis(patience)))
 	if err != nil {
 		return c, err
 	}
@@ -350,7 +357,7 @@ func (s *Seat) copyOf(ctx context.Context, w *restoring, c claim, p *plan, src *
 			if len(fields) == 0 {
 				at = next
 			}
-			args := append([]string{c.marker.id, w.word, s.claims(), millis(p.q), strconv.FormatInt(p.base, 10), flag(p.byClock),
+			args := append([]string{c.marker.id, w.word, s.claims(w), millis(p.q), strconv.FormatInt(p.base, 10), flag(p.byClock),
 				src.from, label + " " + at}, part...)
 			r, err := s.ask(ctx, w, s, s.place().command(fillLua, args...))
 			if err != nil {
