@@ -475,6 +475,7 @@ func TestFewOfManyWhoAwaitTellAMemberWhatItLacks(t *testing.T) {
 		var told []*redistest.Rule
 		var gates []*gate
 		for _, p := range all {
+			p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
 			told = append(told, p.Count(script.LatchArrive)...)
 			gates = append(gates, awaitLater(t.Context(), p.Latch("job", arrivals+1)))
 		}
