@@ -35,7 +35,8 @@ import (
 // sentinel_password (or with _env, _file).
 //
 // ctx bounds Open alone. Open decides when it has tried every member, or after two and a half times
-// the longest dial time-out. Errors:
+// the longest dial time-out. If too few members vote then, and enough would with those whose quarantine
+// is over, it waits for these to be restored, for one dial time-out at most. Errors:
 //
 //   - ErrNoQuorum, with the cause of each member, if fewer than a majority are up. If a server is
 //     of another kind than its URL says, the cause is a *node.SchemeError.
