@@ -63,6 +63,9 @@ func (m recall) known() bool { return m.now == "" || m.repl == m.now }
 // the last one was gone for long. Or it was not noted.
 func (m recall) renamed() bool { return !m.known() && !m.promoted() }
 
+// own reports whether the server is a master with the memory that the marker was made for.
+func (m recall) own() bool { return m.known() && !m.follows() }
+
 // follows reports whether the server is a replica.
 func (m recall) follows() bool { return m.role != "" && m.role != "master" }
 
@@ -81,6 +84,9 @@ func readRecall(e []member.Reply) recall {
 func recallOf(repl string, info []byte) recall {
 	return recall{repl: repl, now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"), role: resp.Field(info, "role:")}
 }
+
+// memory names what the server has in its memory: a marking, and the replication id that it was found with.
+func (m marker) memory() string { return strings.TrimSuffix(m.id+" "+m.now, " ") }
 
 var errMarker = errors.New("marker: reply of an unexpected shape")
 

@@ -320,11 +320,11 @@ func TestMemberThatWasAReplicaHasForgotten(t *testing.T) {
 					c.after(time.Second)
 					s, h, what := servers[2], c.hosts[2], fmt.Sprint(way, rests, mode)
 					for i, s := range servers {
-						s.do("HSET", member.TokensKey, "7", strconv.Itoa(40+i))
+						s.do("HSET", member.TokensKey, "7", strconv.Itoa(4e15+40+i))
 					}
 					copied, ends := s.copied()
 					id := h.Now().Standing.Marker()
-					s.do("HSET", member.TokensKey, "7", "50")
+					s.do("HSET", member.TokensKey, "7", "4000000000000050")
 					switch way {
 					case "a look sees the replica", "a call is refused there":
 						s.edit(func() { s.follow("another") })
@@ -369,7 +369,7 @@ func TestMemberThatWasAReplicaHasForgotten(t *testing.T) {
 					c.after(longest + time.Second)
 					require.Equal(t, 3, c.voting(), what)
 					require.Equal(t, whole, h.Now().Standing.marker.state, what)
-					require.Equal(t, "41", string(s.do("HGET", member.TokensKey, "7").Str), what)
+					require.Equal(t, "4000000000000041", string(s.do("HGET", member.TokensKey, "7").Str), what)
 				})
 			}
 		}

@@ -511,7 +511,8 @@ func (e *execution) base(args []string) {
 }
 
 func (e *execution) waits(id string) bool {
-	return e.h["id"] == id && e.h["state"] == forgot && e.left() == 0
+	own := !e.replicated || e.denies || e.h["repl"] == e.repl && e.role == "master"
+	return e.h["id"] == id && e.h["state"] == forgot && e.left() == 0 && own
 }
 
 func (e *execution) claim(args []string) member.Reply {

@@ -10,15 +10,24 @@ import (
 )
 
 // A search of all schedules in which two clients restore one member, page by page, while counters rise, sources and the member
-// forget, and q is raised. A page is one of two buckets. What scripts and client do is written out in gWorld. The rules:
+// forget or follow a stale copy and are masters again, and q is raised. A page is one of two buckets. What scripts and client do
+// is written out in gWorld. A copy of a source is that of the beginning, and one of the member is made at any time. The rules:
 // docs/protocol.md, "Pages". The long search has no claim, so that both clients copy at a time.
 
-type gNote struct{ id, q, at int8 } // of a source, as fill.lua notes it
+type gNote struct{ id, life, q, at int8 } // of a source, as fill.lua notes it
+
+// gData is what a copy of the member takes along.
+type gData struct {
+	id, q, noted int8
+	has          [2]int8
+	notes        [2]gNote
+}
 
 type gClient struct {
 	on    bool
 	id, q int8 // of the member, as it was claimed
 	ids   [2]int8
+	lives [2]int8 // replication ids of the sources
 	at    [2]int8 // pages that are written
 	read  int8    // source+1 of the page that is read, and not written
 	value int8
@@ -28,18 +37,23 @@ type gClient struct {
 type gWorld struct {
 	src [2]struct {
 		id    int8
+		life  int8 // its replication id
+		noted int8 // the one that it was marked with
+		marks int8
 		has   [2]int8
 		knows bool
 	}
-	id, q      int8 // of the member
+	gData      // of the member
+	life       int8
+	marks      int8
 	quarantine bool
 	whole      bool
-	has        [2]int8
-	notes      [2]gNote
+	copied     bool
+	copy       gData
 	due        [2]int8 // what sources had when the quarantine ended
 	clients    [2]gClient
 
-	draws, faults, raises int8
+	draws, faults, raises, copies int8
 }
 
 // gRules is what is taken out.
@@ -49,14 +63,18 @@ type gRules struct {
 	noNoteQ   bool // notes count that were written before q was raised
 	noWriteQ  bool // pages are written, and the member is declared whole, although q was raised since
 	noID      bool // neither looks at the id of the member
+	noLife    bool // nor at its replication id
+	noSrcLife bool // sources are known by their markings alone
 	noWaiting bool // pages are read in the quarantine
 	noClaim   bool // not a rule of safety
+
+	faults, raises, copies int8
 }
 
 func (w *gWorld) waits(r *gRules) bool { return !w.whole && (!w.quarantine || r.noWaiting) }
 
 func (w *gWorld) is(c *gClient, r *gRules) bool {
-	return w.waits(r) && (w.id == c.id || r.noID) && (w.q == c.q || r.noWriteQ)
+	return w.waits(r) && (w.id == c.id || r.noID) && (w.life == w.noted || r.noLife) && (w.q == c.q || r.noWriteQ)
 }
 
 func (r *gRules) next(w *gWorld, yield func(explore.Step, gWorld)) {
@@ -82,7 +100,26 @@ func (r *gRules) next(w *gWorld, yield func(explore.Step, gWorld)) {
 	}
 	if w.faults > 0 && !w.whole {
 		try(explore.Say("the member forgets again"), func(w *gWorld) bool {
-			w.faults, w.id, w.quarantine, w.has, w.notes = w.faults-1, w.id+1, true, [2]int8{}, [2]gNote{}
+			w.faults--
+			w.forgets()
+			return true
+		})
+	}
+	if w.copies > 0 && !w.whole {
+		try(explore.Say("the member is copied"), func(w *gWorld) bool {
+			w.copied, w.copy = !w.quarantine, w.gData
+			return !w.quarantine // else its end is in the copy, too
+		})
+	}
+	if w.copied && w.copies > 0 && !w.whole && !w.quarantine {
+		try(explore.Say("the member follows its copy, and is a master again"), func(w *gWorld) bool {
+			w.copies, w.gData, w.life = w.copies-1, w.copy, w.life+1
+			return true
+		})
+	}
+	if w.life != w.noted && !w.whole {
+		try(explore.Say("the member is seen to have another replication id"), func(w *gWorld) bool {
+			w.forgets()
 			return true
 		})
 	}
@@ -90,7 +127,22 @@ func (r *gRules) next(w *gWorld, yield func(explore.Step, gWorld)) {
 		if w.faults > 0 {
 			try(explore.Say("source %d forgets", s), func(w *gWorld) bool {
 				w.faults--
-				w.src[s].id, w.src[s].has, w.src[s].knows = w.src[s].id+1, [2]int8{}, false
+				w.sourceForgets(s)
+				return true
+			})
+		}
+		if w.copies > 0 {
+			try(explore.Say("source %d follows a copy, and is a master again", s), func(w *gWorld) bool {
+				first := gFirst()
+				w.copies--
+				src := &w.src[s]
+				src.id, src.noted, src.has, src.knows, src.life = first.src[s].id, first.src[s].noted, first.src[s].has, true, src.life+1
+				return true
+			})
+		}
+		if w.src[s].life != w.src[s].noted {
+			try(explore.Say("source %d is seen to have another replication id", s), func(w *gWorld) bool {
+				w.sourceForgets(s)
 				return true
 			})
 		}
@@ -116,21 +168,41 @@ func (r *gRules) next(w *gWorld, yield func(explore.Step, gWorld)) {
 	}
 }
 
+// forgets marks the member.
+func (w *gWorld) forgets() {
+	w.marks++
+	w.gData = gData{id: w.marks, q: w.q, noted: w.life}
+	w.quarantine = true
+}
+
+// sourceForgets marks a source.
+func (w *gWorld) sourceForgets(s int) {
+	src := &w.src[s]
+	src.marks++
+	src.id, src.noted, src.has, src.knows = src.marks, src.life, [2]int8{}, false
+}
+
+// known reports whether a look shows that a source knows.
+func (r *gRules) known(w *gWorld, s int) bool {
+	src := &w.src[s]
+	return src.knows && (src.life == src.noted || r.noSrcLife)
+}
+
 func (r *gRules) client(w *gWorld, i int, try func(explore.Step, func(w *gWorld) bool)) {
 	c := &w.clients[i]
 	if !c.on {
 		try(explore.Say("client %d begins", i), func(w *gWorld) bool {
 			c := gClient{on: true, id: w.id, q: w.q}
 			for s, src := range w.src {
-				if c.ids[s] = src.id; !src.knows {
+				if c.ids[s], c.lives[s] = src.id, src.life; !r.known(w, s) {
 					return false
 				}
-				if n := w.notes[s]; (n.id == src.id || r.noNoteID) && (n.q == w.q || r.noNoteQ) {
+				if n := w.notes[s]; (n.id == src.id && (n.life == src.life || r.noSrcLife) || r.noNoteID) && (n.q == w.q || r.noNoteQ) {
 					c.at[s] = n.at
 				}
 			}
 			w.clients[i] = c
-			return w.waits(r) && (r.noClaim || !w.clients[1-i].on)
+			return w.waits(r) && (w.life == w.noted || r.noLife) && (r.noClaim || !w.clients[1-i].on)
 		})
 		return
 	}
@@ -151,7 +223,7 @@ func (r *gRules) client(w *gWorld, i int, try func(explore.Step, func(w *gWorld)
 			w.has[c.at[s]] = max(w.has[c.at[s]], c.value)
 			c.at[s]++
 			c.read, c.value = 0, 0
-			w.notes[s] = gNote{c.ids[s], c.q, c.at[s]}
+			w.notes[s] = gNote{c.ids[s], c.lives[s], c.q, c.at[s]}
 			return true
 		})
 	case c.at[s] < 2:
@@ -164,7 +236,7 @@ func (r *gRules) client(w *gWorld, i int, try func(explore.Step, func(w *gWorld)
 		try(explore.Say("client %d looks at the sources", i), func(w *gWorld) bool {
 			c := &w.clients[i]
 			for s, src := range w.src {
-				if !r.noLook && (!src.knows || src.id != c.ids[s]) {
+				if !r.noLook && (!r.known(w, s) || src.id != c.ids[s] || src.life != c.lives[s] && !r.noSrcLife) {
 					w.clients[i] = gClient{}
 					return true
 				}
@@ -181,12 +253,18 @@ func (r *gRules) client(w *gWorld, i int, try func(explore.Step, func(w *gWorld)
 	}
 }
 
-func (r *gRules) search() explore.Found[explore.Step] {
-	first := gWorld{q: 1, id: 1, quarantine: true, draws: 1, faults: 1, raises: 1}
-	for s := range first.src {
-		first.src[s].id, first.src[s].knows, first.src[s].has = 1, true, [2]int8{1, 1}
+func gFirst() (w gWorld) {
+	w.id, w.q, w.marks, w.quarantine = 1, 1, 1, true
+	for s := range w.src {
+		w.src[s].id, w.src[s].marks, w.src[s].knows, w.src[s].has = 1, 1, true, [2]int8{1, 1}
 	}
-	first.src[0].has[1], first.src[1].has[0] = 2, 2 // neither has all
+	w.src[0].has[1], w.src[1].has[0] = 2, 2 // neither has all
+	return w
+}
+
+func (r *gRules) search() explore.Found[explore.Step] {
+	first := gFirst()
+	first.draws, first.faults, first.raises, first.copies = 1, r.faults, r.raises, r.copies
 	return (&explore.World[gWorld, explore.Step]{
 		Key: explore.Value[gWorld],
 		Next: func(w gWorld, yield func(explore.Step, gWorld, string) bool) {
@@ -200,14 +278,20 @@ func (r *gRules) search() explore.Found[explore.Step] {
 }
 
 func TestNoScheduleOfPagesLosesACounter(t *testing.T) {
-	searchPages(t, gRules{})
+	forget := func(r gRules) gRules { r.faults, r.raises = 1, 1; return r }
+	follow := func(r gRules) gRules { r.copies = 1; return r }
+	searchPages(t, forget(gRules{}))
+	searchPages(t, follow(gRules{}))
 	for name, rules := range map[string]gRules{
-		"the look at the sources behind the last page": {noLook: true},
-		"the markings in notes":                        {noNoteID: true},
-		"q in notes":                                   {noNoteQ: true},
-		"q, compared when a page is written":           {noWriteQ: true},
-		"the id of the member":                         {noID: true},
-		"the wait for the end of the quarantine":       {noWaiting: true},
+		"the look at the sources behind the last page": forget(gRules{noLook: true}),
+		"the same, beside copies":                      follow(gRules{noLook: true}),
+		"the markings in notes":                        forget(gRules{noNoteID: true}),
+		"q in notes":                                   forget(gRules{noNoteQ: true}),
+		"q, compared when a page is written":           forget(gRules{noWriteQ: true}),
+		"the id of the member":                         forget(gRules{noID: true}),
+		"the replication id of the member":             follow(gRules{noLife: true}),
+		"the replication ids of the sources":           follow(gRules{noSrcLife: true}),
+		"the wait for the end of the quarantine":       forget(gRules{noWaiting: true}),
 	} {
 		f := rules.search()
 		require.Equal(t, "a counter is lost", f.Wrong, "without %s", name)
@@ -219,10 +303,13 @@ func TestLongNoScheduleOfPagesOfTwoClientsAtATimeLosesACounter(t *testing.T) {
 	if os.Getenv("REDQUORUM_LONG") == "" {
 		t.Skip("LONG: more states; `make test-long` sets REDQUORUM_LONG=1 and runs it")
 	}
-	searchPages(t, gRules{noClaim: true})
+	searchPages(t, gRules{noClaim: true, faults: 1, raises: 1})
+	searchPages(t, gRules{noClaim: true, copies: 1})
+	searchPages(t, gRules{copies: 1, raises: 1})
 }
 
 func searchPages(t *testing.T, r gRules) {
+	t.Helper()
 	f := r.search()
 	t.Logf("%d states, all: %v", f.States, f.All)
 	require.Empty(t, f.Wrong, f)

@@ -79,7 +79,7 @@ func (s *Seat) restore(ctx context.Context, w *restoring, id string) (marker, er
 		s.unclaim(w, id)
 		return marker{}, err
 	case !c.waits:
-		return c.marker, nil
+		return s.ours(c.marker)
 	case c.why == "claimed":
 		w.left = c.left
 		return marker{}, errClaimed
@@ -88,11 +88,23 @@ func (s *Seat) restore(ctx context.Context, w *restoring, id string) (marker, er
 		return marker{}, few
 	}
 	m, p, err := s.copyFrom(ctx, w, c, best(lenders, c.from)[:min(len(lenders), enough)])
+	if err == nil {
+		m, err = s.ours(m)
+	}
 	if err != nil || m.id != id || m.state != whole {
 		s.unclaim(w, id)
 		return m, err
 	}
 	s.tellRestored(p, w.written)
+	return m, nil
+}
+
+// ours returns what the member answered, unless that is of another memory than its marker: a look comes first then.
+func (s *Seat) ours(m marker) (marker, error) {
+	if !m.own() {
+		s.host.Suspect()
+		return marker{}, errOvertaken
+	}
 	return m, nil
 }
 
@@ -280,14 +292,14 @@ func (s *Seat) lenders() (lenders [][]*Seat, heard hearing) {
 // part already.
 func best(lenders [][]*Seat, from map[string]string) [][]*Seat {
 	rank := func(of []*Seat) (rank int) {
-		var ids []string
+		var memories []string
 		for _, o := range of {
 			m := o.host.Now().Standing.marker
-			if ids = append(ids, m.id); m.clk {
+			if memories = append(memories, m.memory()); m.clk {
 				rank = 2
 			}
 		}
-		if from[fromField(ids)] == "" {
+		if from[fromField(memories)] == "" {
 			rank++
 		}
 		return rank
@@ -296,17 +308,18 @@ func best(lenders [][]*Seat, from map[string]string) [][]*Seat {
 	return lenders
 }
 
-// fromField is the field of a marker that says how far the pages of a source came, whose markings are ids.
-func fromField(ids []string) string {
-	slices.Sort(ids)
-	return "from " + strings.Join(ids, ",")
+// fromField is the field of a marker that says how far the pages of a source came, whose masters have these memories.
+func fromField(memories []string) string {
+	slices.Sort(memories)
+	return "from " + strings.Join(memories, ",")
 }
 
-// know asks a member, or all masters of a cluster, whether it knows: its marker names the running process,
-// and it is in no quarantine.
+// know asks a member, or all masters of a cluster, whether it knows: it is a master, its marker names the running
+// process and its replication id, and it is in no quarantine. If it has one memory before and behind a page, the page is of
+// that: docs/protocol.md, "Pages".
 func (s *Seat) know(ctx context.Context, w *restoring, of []*Seat) (src source, err error) {
 	src.of = of
-	var ids []string
+	var memories []string
 	for _, o := range of {
 		at := o.host.Now()
 		r, err := s.ask(ctx, w, o, o.place().look)
@@ -317,6 +330,9 @@ func (s *Seat) know(ctx context.Context, w *restoring, of []*Seat) (src source, 
 		if err != nil {
 			return source{}, err
 		}
+		if err := o.demoted(m); err != nil {
+			return source{}, err
+		}
 		if !at.State.Votes || !at.Standing.knows(m) {
 			return source{}, errOvertaken
 		}
@@ -324,9 +340,9 @@ func (s *Seat) know(ctx context.Context, w *restoring, of []*Seat) (src source, 
 			src.base = max(src.base, plausible(m.base, m.arrived))
 		}
 		src.clk, src.q = src.clk || m.clk, max(src.q, m.q)
-		ids = append(ids, m.id)
+		memories = append(memories, m.memory())
 	}
-	src.from = fromField(ids)
+	src.from = fromField(memories)
 	return src, nil
 }
 

@@ -153,6 +153,104 @@ func TestSourceThatForgetsBetweenPagesIsNone(t *testing.T) {
 	})
 }
 
+// A source whose data are replaced by a stale copy while its pages are read has lent nothing. Marker, process and session stay.
+func TestSourceThatFollowedACopyBetweenPagesIsNone(t *testing.T) {
+	for name, edit := range map[string]func(s *server, hashes map[string]map[string]string, ends map[string]time.Time){
+		"it is a master again": (*server).reload,
+		"it is a replica": func(s *server, _ map[string]map[string]string, _ map[string]time.Time) {
+			s.edit(func() { s.follow("another") })
+		},
+	} {
+		for _, at := range []int{-1, 0, 3} { // pages of it that were read before; -1: nor was it looked at
+			t.Run(fmt.Sprint(name, ", pages before: ", at), func(t *testing.T) {
+				crowded(t, 1, 10*page, func(t *testing.T, servers []*server, all []*client) {
+					copied, ends := servers[2].copied()
+					for b := range 5 * page {
+						servers[2].do("HSET", member.TokensKey, fmt.Sprint(b), "4999999999999999") // the copy lacks it
+					}
+					servers[0].flush()
+					all[0].after(longest)
+					replaced := false
+					f := func() {
+						claimed := servers[0].hashes[member.MarkerKey]["by"] != ""
+						if claimed && (at < 0 || servers[1].scans > 0) && servers[2].scans == max(at, 0) && !replaced {
+							replaced = true
+							edit(servers[2], copied, ends)
+						}
+					}
+					servers[1+min(max(at, 0), 1)].before.Store(&f)
+					all[0].after(5 * time.Second)
+					require.True(t, replaced)
+					require.False(t, all[0].told("0 restored"))
+					require.True(t, all[0].told("0 tokens_by_clock"), "too few know")
+				})
+			})
+		}
+	}
+}
+
+// The member itself follows a copy of what it had been given by then: with the marking, and notes of the pages in it.
+func TestMemberThatFollowedACopyBetweenPagesIsNotMadeWhole(t *testing.T) {
+	crowded(t, 2, 10*page, func(t *testing.T, servers []*server, all []*client) {
+		servers[0].flush()
+		all[0].after(longest)
+		var copied map[string]map[string]string
+		var ends map[string]time.Time
+		f := func() {
+			switch scans := servers[1].scans + servers[2].scans; {
+			case scans == 4 && copied == nil:
+				copied, ends = servers[0].copied()
+			case scans == 8 && copied != nil:
+				servers[0].reload(copied, ends)
+				copied = map[string]map[string]string{}
+				servers[1].before.Store(nil)
+				servers[2].before.Store(nil)
+			}
+		}
+		servers[1].before.Store(&f)
+		servers[2].before.Store(&f)
+		never := func() {
+			if servers[0].hashes[member.MarkerKey]["state"] == whole {
+				require.Zero(t, lost(servers[0], servers[1])+lost(servers[0], servers[2]), "it votes without what it forgot")
+			}
+		}
+		servers[0].before.Store(&never)
+		all[0].after(3 * time.Second)
+		require.Equal(t, forgot, all[0].hosts[0].Now().Standing.marker.state, "it rests once more")
+		all[0].after(longest + 3*time.Second)
+		require.Equal(t, 3, all[0].voting())
+		require.Zero(t, lost(servers[0], servers[1])+lost(servers[0], servers[2]))
+	})
+}
+
+// Pages that somebody has copied from a source are not gone on with when its replication id is another, whatever that means.
+func TestPagesOfAnotherReplicationIDAreReadAgain(t *testing.T) {
+	crowded(t, 1, 10*page, func(t *testing.T, servers []*server, all []*client) {
+		servers[0].flush()
+		all[0].after(longest)
+		stop := func() {
+			if servers[1].scans == 5 {
+				all[0].hosts[0].cancel()
+			}
+		}
+		servers[1].before.Store(&stop)
+		all[0].after(time.Second)
+		servers[1].before.Store(nil)
+		read := servers[1].scans
+		require.Equal(t, 6, read)
+		servers[1].edit(func() {
+			servers[1].repl = "another"
+			servers[1].hset(member.MarkerKey, "repl", "another")
+		})
+		next := connect(t, plain, servers...)
+		defer next.close()
+		next.after(3 * time.Second)
+		require.Equal(t, 3, next.voting())
+		require.GreaterOrEqual(t, servers[1].scans, read+10)
+		require.Zero(t, lost(servers[0], servers[1])+lost(servers[0], servers[2]))
+	})
+}
+
 // Pages that were read before q was raised are void: the quarantine that this brings may end behind a grant that they lack.
 func TestPagesFromBeforeALongerQuarantineAreReadAgain(t *testing.T) {
 	crowded(t, 1, 4*page, func(t *testing.T, servers []*server, all []*client) {
@@ -356,6 +454,26 @@ func init() {
 			s.ask("DEL", quarantineKey)
 			s.restored(m, wholly, "")
 			s.unchanged(fillCommand(blindHome, m.id, wholly, "7", "200"))
+		}},
+		guardCase{"claim, fill and restore do nothing in a memory that is not the marker's", func(s *memory) {
+			for _, repl := range []string{"another", ""} {
+				s.flush()
+				m := s.run(plainHome.markCommand("run", repl, leases, 0, forgot, 0))
+				for _, cmd := range [][]byte{
+					plainHome.command(claimLua, m.id, "a", "20000", "0"),
+					fillCommand(plainHome, m.id, wholly, "7", "100"),
+					plainHome.command(restoreLua, m.id, "0", millis(2*leases), ""),
+					plainHome.command(restoreLua, m.id, "0", millis(leases), ""),
+				} {
+					s.unchangedAt(plainHome, cmd)
+					require.Len(s, s.send(cmd).Elems, 11)
+				}
+				s.run(plainHome.command(renameLua, m.id, m.now))
+				r := s.send(plainHome.command(claimLua, m.id, "word", "20000", "0"))
+				require.Len(s, r.Elems[len(r.Elems)-1].Elems, 2, "it is the memory now")
+				require.Len(s, s.send(fillCommand(plainHome, m.id, wholly, "7", "100")).Elems, 12)
+				require.Equal(s, whole, s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "")).state)
+			}
 		}},
 	)
 }

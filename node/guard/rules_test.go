@@ -100,3 +100,26 @@ func TestQuarantineGrowsByTheLagOfWhoMayStandInForAnother(t *testing.T) {
 	require.Equal(t, q, withLag(marker{}, markNew, q, lag), "decide has counted it")
 	require.Zero(t, withLag(replica, markNew, 0, lag), "a person vouches for it")
 }
+
+// A look comes before what it says is believed: the state of a copy is not the member's.
+func TestAnswerOfAnotherMemoryIsNoReadingOfTheMember(t *testing.T) {
+	h := &fakeHost{suspect: make(chan struct{}, 1)}
+	s := NewSeat(nil, h, Terms{})
+	for _, tc := range []struct {
+		recall recall
+		ours   bool
+	}{
+		{recall{}, true}, // no INFO
+		{recall{repl: "a", now: "a", role: "master"}, true},
+		{recall{repl: "a", now: "b", older: "c", role: "master"}, false},
+		{recall{repl: "a", now: "a", role: "slave"}, false},
+	} {
+		m, err := s.ours(marker{id: "run 1", state: whole, recall: tc.recall})
+		require.Equal(t, tc.ours, err == nil)
+		require.Equal(t, tc.ours, m.id != "")
+		require.Len(t, h.suspect, map[bool]int{true: 0, false: 1}[tc.ours])
+		if !tc.ours {
+			<-h.suspect
+		}
+	}
+}

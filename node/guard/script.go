@@ -27,8 +27,10 @@ var (
 	liftOnlyLua string
 	//go:embed script/base.lua
 	baseLua string
+	//go:embed script/waits.lua
+	waitsLua string
 	//go:embed script/claim.lua
-	claimLua string
+	claimOnlyLua string
 	//go:embed script/count.lua
 	countLua string
 	//go:embed script/fill.lua
@@ -52,9 +54,10 @@ var (
 	refillOnlyLua string
 
 	liftLua    = raiseLua + liftOnlyLua
-	restoreLua = raiseLua + restoreOnlyLua
+	claimLua   = waitsLua + claimOnlyLua
+	restoreLua = raiseLua + waitsLua + restoreOnlyLua
 	carryLua   = raiseLua + carryOnlyLua
-	fillLua    = countLua + fillOnlyLua
+	fillLua    = countLua + waitsLua + fillOnlyLua
 	refillLua  = countLua + refillOnlyLua
 )
 

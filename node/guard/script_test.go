@@ -723,7 +723,9 @@ var guardCases = []guardCase{
 
 		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, neverForgot, 0))
 		s.unchangedAt(h, h.command(liftLua, m.id, millis(leases)))
-		s.unchangedAt(h, h.command(restoreLua, m.id+"0", "0", millis(leases), ""))
+		s.unchangedAt(h, h.command(restoreLua, m.id, "0", millis(leases), ""))
+		s.unchangedAt(h, h.command(claimLua, m.id, "word", "1000", "0"))
+		s.unchangedAt(h, fillCommand(h, m.id, wholly, "3", "50"))
 		s.unchangedAt(h, h.command(renameLua, m.id+"0", "another"))
 		s.unchangedAt(h, h.carryCommand(m, 0, "word"))
 		require.EqualValues(s, 1, s.send(refillCommand(3, m.id, &wholly, []string{"3", "41"})).Int)
@@ -732,7 +734,6 @@ var guardCases = []guardCase{
 		for _, cmd := range [][]byte{
 			h.markCommand("other", repl, leases, rest, neverForgot, 0),
 			h.command(liftLua, m.id, millis(2*leases)),
-			h.command(restoreLua, m.id, "0", millis(leases), ""),
 			h.command(renameLua, m.id, "another"),
 			h.carryCommand(later, rest, "word"),
 			h.carryCommand(m, rest, "word"),

@@ -4,7 +4,7 @@
 -- Returns what look does and, if the member waits to be restored, a list behind it: '' the claim is the caller's, 'claimed' it is
 -- another's, 'few' it is too early; for how long, ms; and how far the pages of each source came, as fill.lua noted it.
 local r = look()
-if r[1] ~= ARGV[1] or r[2] ~= 'g' or r[4] > 0 then return r end
+if not waits(r) then return r end
 local h = redis.call('HMGET', KEYS[1], 'by', 'till', 'few')
 if ARGV[3] == '0' then
   if h[1] == ARGV[2] then redis.call('HDEL', KEYS[1], 'by', 'till') end

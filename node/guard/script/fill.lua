@@ -7,7 +7,7 @@
 -- Returns what look does and, if it was written, 1 behind it.
 local r = look()
 local h = redis.call('HMGET', KEYS[1], 'by', 'till')
-if r[1] ~= ARGV[1] or r[2] ~= 'g' or r[4] > 0 or r[3] + 0 ~= ARGV[4] + 0 then return r end
+if not waits(r) or r[3] + 0 ~= ARGV[4] + 0 then return r end
 if h[1] and h[1] ~= ARGV[2] and h[2] - r[6] > 0 then return r end
 local floor = ARGV[5] + 0
 if ARGV[6] == '1' then floor = math.max(floor, r[6]) end

@@ -1,11 +1,11 @@
 -- Makes a member that forgot whole again, unless it forgot once more since the counters were read: whatever deletes what fill.lua
--- wrote deletes the id, too.
+-- wrote deletes the id, too, or changes the replication id.
 --   ARGV[1] the id it was begun with   ARGV[2] '1' if order rests on the clocks from here   ARGV[3] the greatest q
 --   that is known, ms   ARGV[4] the greatest base that is known, '' at a master of a cluster
 -- Where q is greater than what it was marked with, its quarantine was too short: it is prolonged instead. Where it is less, the
 -- counters were read before it was raised: see fill.lua.
 local r = look()
-if r[1] ~= ARGV[1] or r[2] ~= 'g' or r[4] > 0 then return r end
+if not waits(r) then return r end
 if raise(ARGV[3]) then return look() end
 if r[3] + 0 ~= ARGV[3] + 0 then return r end
 -- Where order rests on the clocks, every bucket without a counter is beyond what was forgotten, by this member's clock.

@@ -1,0 +1,7 @@
+-- Put in front of what restores. waits reports by a look whether the member waits to be restored: it has the marking of ARGV[1], and
+-- its memory is the one that was marked. The copy that a replica got may have the marking, and notes of pages, and lack others.
+local function waits(r)
+  if r[1] ~= ARGV[1] or r[2] ~= 'g' or r[4] > 0 then return false end
+  local info = r[10] or ''
+  return info == '' or r[9] ~= '' and string.find(info, 'role:master', 1, true) and string.find(info, 'master_replid:' .. r[9], 1, true)
+end
