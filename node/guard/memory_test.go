@@ -107,6 +107,18 @@ func (s *server) edit(f func()) {
 	f()
 }
 
+// scanned is how many pages were read at the server.
+func (s *server) scanned() (n int) {
+	s.edit(func() { n = s.scans })
+	return n
+}
+
+// marked is a field of the marker.
+func (s *server) marked(field string) (value string) {
+	s.edit(func() { value = s.hashes[member.MarkerKey][field] })
+	return value
+}
+
 // executed is how many scripts the server has executed.
 func (s *server) executed() int {
 	s.mu.Lock()

@@ -3,6 +3,7 @@ package guard
 import (
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,7 +66,7 @@ func TestOneClientOfManyRestoresAMember(t *testing.T) {
 			require.Zero(t, lost(servers[0], s))
 		}
 		require.Less(t, servers[0].executed()-scripts, 30*10, "who does not restore asks seldom")
-		require.Empty(t, servers[0].hashes[member.MarkerKey]["by"], "nothing of it stays")
+		require.Empty(t, servers[0].marked("by"), "nothing of it stays")
 		require.NotContains(t, fmt.Sprint(servers[0].hashes[member.MarkerKey]), "from ")
 	})
 }
@@ -78,10 +79,9 @@ func TestRestoringGoesOnWhereTheClientBeforeHasStopped(t *testing.T) {
 			crowded(t, 1, 10*page, func(t *testing.T, servers []*server, all []*client) {
 				servers[0].flush()
 				all[0].after(longest)
-				read := 0
+				var stopped atomic.Bool
 				stop := func() {
-					if all[0].hosts[0].Now().Standing.marker.left == 0 && servers[1].scans == 5 && read == 0 {
-						read = servers[1].scans
+					if all[0].hosts[0].Now().Standing.marker.left == 0 && servers[1].scanned() == 5 && stopped.CompareAndSwap(false, true) {
 						if silent {
 							all[0].hosts[0].Now().Session.(*fakeSession).end()
 						}
@@ -89,7 +89,7 @@ func TestRestoringGoesOnWhereTheClientBeforeHasStopped(t *testing.T) {
 					}
 				}
 				servers[1].before.Store(&stop)
-				for read == 0 {
+				for !stopped.Load() {
 					all[0].after(50 * time.Millisecond)
 				}
 				servers[1].before.Store(nil)
@@ -102,7 +102,7 @@ func TestRestoringGoesOnWhereTheClientBeforeHasStopped(t *testing.T) {
 				next.after(200 * time.Millisecond)
 				require.Equal(t, 3, next.voting())
 				require.Zero(t, lost(servers[0], servers[1])+lost(servers[0], servers[2]))
-				require.LessOrEqual(t, servers[1].scans, 10+3, "one page is read twice")
+				require.LessOrEqual(t, servers[1].scanned(), 10+3, "one page is read twice")
 			})
 		})
 	}
@@ -117,19 +117,19 @@ func TestCountersThatRiseBetweenPagesAreRestoredAsTheyWereOrGreater(t *testing.T
 		for field, v := range servers[1].hashes[member.TokensKey] {
 			before.do("HSET", member.TokensKey, field, v)
 		}
-		rises := 0
+		var rises atomic.Int64
 		for _, s := range servers[1:] {
 			f := func() {
-				rises++
+				n := rises.Add(1)
 				s.edit(func() {
-					s.hset(member.TokensKey, fmt.Sprint(rises%16384), "4999999999999999", "0."+fmt.Sprint(rises%100), "4999999999999999")
+					s.hset(member.TokensKey, fmt.Sprint(n%16384), "4999999999999999", "0."+fmt.Sprint(n%100), "4999999999999999")
 				})
 			}
 			s.before.Store(&f)
 		}
 		all[0].after(3 * time.Second)
 		require.Equal(t, 3, all[0].voting())
-		require.Greater(t, rises, 20)
+		require.Greater(t, rises.Load(), int64(20))
 		require.Zero(t, lost(servers[0], before))
 	})
 }
@@ -140,7 +140,7 @@ func TestSourceThatForgetsBetweenPagesIsNone(t *testing.T) {
 		servers[0].flush()
 		all[0].after(longest)
 		f := func() {
-			if servers[2].scans == 3 {
+			if servers[2].scanned() == 3 {
 				servers[2].edit(func() { clear(servers[2].hashes) })
 			}
 		}
@@ -170,17 +170,16 @@ func TestSourceThatFollowedACopyBetweenPagesIsNone(t *testing.T) {
 					}
 					servers[0].flush()
 					all[0].after(longest)
-					replaced := false
+					var replaced atomic.Bool
 					f := func() {
-						claimed := servers[0].hashes[member.MarkerKey]["by"] != ""
-						if claimed && (at < 0 || servers[1].scans > 0) && servers[2].scans == max(at, 0) && !replaced {
-							replaced = true
+						claimed := servers[0].marked("by") != ""
+						if claimed && (at < 0 || servers[1].scanned() > 0) && servers[2].scanned() == max(at, 0) && replaced.CompareAndSwap(false, true) {
 							edit(servers[2], copied, ends)
 						}
 					}
 					servers[1+min(max(at, 0), 1)].before.Store(&f)
 					all[0].after(5 * time.Second)
-					require.True(t, replaced)
+					require.True(t, replaced.Load())
 					require.False(t, all[0].told("0 restored"))
 					require.True(t, all[0].told("0 tokens_by_clock"), "too few know")
 				})
@@ -197,7 +196,7 @@ func TestMemberThatFollowedACopyBetweenPagesIsNotMadeWhole(t *testing.T) {
 		var copied map[string]map[string]string
 		var ends map[string]time.Time
 		f := func() {
-			switch scans := servers[1].scans + servers[2].scans; {
+			switch scans := servers[1].scanned() + servers[2].scanned(); {
 			case scans == 4 && copied == nil:
 				copied, ends = servers[0].copied()
 			case scans == 8 && copied != nil:
@@ -210,7 +209,7 @@ func TestMemberThatFollowedACopyBetweenPagesIsNotMadeWhole(t *testing.T) {
 		servers[1].before.Store(&f)
 		servers[2].before.Store(&f)
 		never := func() {
-			if servers[0].hashes[member.MarkerKey]["state"] == whole {
+			if servers[0].marked("state") == whole {
 				require.Zero(t, lost(servers[0], servers[1])+lost(servers[0], servers[2]), "it votes without what it forgot")
 			}
 		}
@@ -229,14 +228,14 @@ func TestPagesOfAnotherReplicationIDAreReadAgain(t *testing.T) {
 		servers[0].flush()
 		all[0].after(longest)
 		stop := func() {
-			if servers[1].scans == 5 {
+			if servers[1].scanned() == 5 {
 				all[0].hosts[0].cancel()
 			}
 		}
 		servers[1].before.Store(&stop)
 		all[0].after(time.Second)
 		servers[1].before.Store(nil)
-		read := servers[1].scans
+		read := servers[1].scanned()
 		require.Equal(t, 6, read)
 		servers[1].edit(func() {
 			servers[1].repl = "another"
@@ -246,7 +245,7 @@ func TestPagesOfAnotherReplicationIDAreReadAgain(t *testing.T) {
 		defer next.close()
 		next.after(3 * time.Second)
 		require.Equal(t, 3, next.voting())
-		require.GreaterOrEqual(t, servers[1].scans, read+10)
+		require.GreaterOrEqual(t, servers[1].scanned(), read+10)
 		require.Zero(t, lost(servers[0], servers[1])+lost(servers[0], servers[2]))
 	})
 }
@@ -256,19 +255,18 @@ func TestPagesFromBeforeALongerQuarantineAreReadAgain(t *testing.T) {
 	crowded(t, 1, 4*page, func(t *testing.T, servers []*server, all []*client) {
 		servers[0].flush()
 		all[0].after(longest)
-		raised := false
+		var raised atomic.Bool
 		f := func() {
-			if servers[1].scans == 2 && !raised {
-				raised = true
-				m := servers[0].hashes[member.MarkerKey]["id"]
+			if servers[1].scanned() == 2 && raised.CompareAndSwap(false, true) {
+				m := servers[0].marked("id")
 				servers[0].do(words(plainHome.command(liftLua, m, millis(2*longest)))...)
 			}
 		}
 		servers[1].before.Store(&f)
 		all[0].after(3 * time.Second)
-		require.True(t, raised)
+		require.True(t, raised.Load())
 		require.Equal(t, 2, all[0].voting())
-		read := servers[1].scans
+		read := servers[1].scanned()
 		for field := range servers[1].hashes[member.TokensKey] {
 			if field == baseField {
 				continue
@@ -278,7 +276,7 @@ func TestPagesFromBeforeALongerQuarantineAreReadAgain(t *testing.T) {
 		all[0].after(longest + time.Second)
 		require.Equal(t, 3, all[0].voting())
 		require.Zero(t, lost(servers[0], servers[1]))
-		require.GreaterOrEqual(t, servers[1].scans, read+4)
+		require.GreaterOrEqual(t, servers[1].scanned(), read+4)
 	})
 }
 
