@@ -924,6 +924,36 @@ func TestArrivalOfABarrierEndsWithItsWait(t *testing.T) {
 	}, redlock.Quiet)
 }
 
+// Whoever comes next does not go on with one that has left: its Wait has taken its arrival back.
+func TestArrivalOfAWaitThatFailedIsTakenBackAtOnce(t *testing.T) {
+	redlock.Among(t, 3, 2, func(t *testing.T, _ *redistest.Cluster, all []*redlock.Peer) {
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := goesOn(ctx, all[0].Barrier("phase", 2, "x"))
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, (<-failed).err, context.Canceled)
+		synctest.Wait()
+		y := goesOn(t.Context(), all[1].Barrier("phase", 2, "y"))
+		stillWaits(t, y)
+		round, err := all[0].Barrier("phase", 2, "x").Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, waited{round, nil}, <-y)
+	}, redlock.Quiet)
+}
+
+// A party that hears which round is under way arrives there at once, and not with its next heartbeat.
+func TestBarrierOpensWhenItsLastPartyComes(t *testing.T) {
+	redlock.Among(t, 3, 2, func(t *testing.T, _ *redistest.Cluster, all []*redlock.Peer) {
+		x := goesOn(t.Context(), all[0].Barrier("phase", 2, "x"))
+		synctest.Wait()
+		start := time.Now()
+		round, err := all[1].Barrier("phase", 2, "y").Wait(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, waited{round, nil}, <-x)
+		require.Zero(t, time.Since(start))
+	}, redlock.Quiet)
+}
+
 // An arrival that a round has counted is not taken back, whatever became of its Wait: the next one returns that round.
 func TestRoundThatCountedAWaitWhichFailedIsReturnedByTheNext(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *redlock.Peer) {
