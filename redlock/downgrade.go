@@ -89,7 +89,7 @@ func (l *Lease) turn(to *kind) (*Lease, error) {
 // succeed leaves everything to another hold of the same owner. Answers to calls of this one may
 // still come, and what they leave at a member the heir gives back: see orphaned.
 func (h *hold) succeed(to *kind) *hold {
-	heir := &hold{c: h.c, wire: to.of(h.name(), &h.c.cfg, &h.terms), terms: h.terms, owner: h.owner, n: h.n, traced: h.traced}
+	heir := &hold{c: h.c, wire: to.of(h.name(), &h.c.cfg, &h.terms), terms: h.terms, owner: h.owner, n: h.n, former: h.former, adopted: h.adopted, traced: h.traced}
 	heir.terms.kind = to
 	h.ended.Store(true)
 	h.mu.Lock()

@@ -265,6 +265,7 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 	defer r.Free()
 	v, cause := r.Wait(ctx, now, c.cfg.MemberTimeout)
 	if v == quorum.Won && l.Err() == nil {
+		held.adopted = anew // nobody else has the lease before add
 		if !c.keeper.add(l) {
 			return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 		}

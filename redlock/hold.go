@@ -30,6 +30,8 @@ type hold struct {
 	former string      // from whom it was adopted; "": from nobody, or it has the same owner
 	ended  atomic.Bool // the release has begun: see member.Delivery.Ended
 
+	adopted bool // the adoption has succeeded: what it has not moved is the hold's to free
+
 	traced *traced // nil without a Tracer
 
 	mu       sync.Mutex
@@ -288,7 +290,7 @@ func (h *hold) gone(late bool) {
 
 // releaseFormer frees the votes that an adoption has not moved. They are the lease's, and nobody else has the former owner.
 func (h *hold) releaseFormer(late bool) {
-	if h.former == "" {
+	if !h.adopted {
 		return
 	}
 	now, cmd := time.Now(), h.c.buffer()

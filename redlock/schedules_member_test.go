@@ -268,7 +268,7 @@ var scriptGuards = map[string][]luaEdit{
 	// Who lost the lock by force is re-joined.
 	"forceForgets": {{&script.Rejoin, "if buried(owner) then return 0 end", ""}},
 	// A member that has given its vote to a waiter forgets that the holder wants it.
-	"wishForgets": {{nil, "  register(owner, ttl, ttl + 0)\n  redis.call('ZADD', KEYS[4], '0.5', owner)", ""}},
+	"wishForgets": {{nil, "  register(owner, ttl, ttl + 0)\n  redis.call('ZADD', KEYS[4], place, owner)", ""}},
 	// Who yields gives the vote to the lowest hash, and not to the holder.
 	"wishLast": {{&script.Yield, "local heir, heirTTL = wisher()", "local heir, heirTTL"}},
 	// Who yields a fair lock goes to the end.

@@ -476,3 +476,43 @@ func TestAdoptMovesWhatTheLeaseHasAndNothingElse(t *testing.T) {
 		require.NoError(t, server.Flush())
 	})
 }
+
+// bob's adoption ends in the middle, and carol's comes before bob's repetition.
+func TestOfTwoAdoptersOneIsToldYesWhereverTheOtherEnds(t *testing.T) {
+	server := rt.Embedded(t, 1).Servers[0]
+	s := newScripted(t, server)
+	sem := script.Semaphore(s.Name).Asking(&script.Asked{Limit: 4, N: 2})
+	for name, l := range map[string]script.Lock{
+		"mutex": script.Exclusive(s.Name), "fair": script.Fair(s.Name), "writer": script.Writing(s.Name), "reader": script.Reading(s.Name),
+		"semaphore": sem,
+	} {
+		for after, stopped := 0, true; stopped; after++ {
+			for _, once := range []bool{false, true} {
+				require.NoError(t, server.Flush())
+				p := &stopPlay{scripted: s}
+				s.Lock = l
+				what := fmt.Sprint(name, " stopped after ", after, " once ", once)
+				got, err := s.run(s.Acquire(nil, alice, minute))
+				require.NoError(t, err, what)
+				if held, ok := got.(string); ok {
+					list, _ := permit.Parse(held)
+					s.Lock = s.Holding(list)
+				}
+				yes := func(cmd member.Command) bool {
+					v, err := s.run(cmd)
+					require.NoError(t, err, what)
+					return v.([]any)[0].(int64) > 0
+				}
+				_, _ = p.raw(s.Adopt(nil, bob, alice, minute), after, once)
+				stopped = s.ask("EXISTS", "stopped").(int64) == 1
+				second := yes(s.Adopt(nil, carol, alice, minute))
+				first := yes(s.Adopt(nil, bob, alice, minute))
+				carolStill := yes(s.Extend(nil, carol, minute))
+				if first && second {
+					t.Errorf("%s: both adopters were told yes (carol's extend then: %v) state %v", what, carolStill, s.ask("HGETALL", s.Name))
+				}
+				s.ask("DEL", "stopped", "told")
+			}
+		}
+	}
+}

@@ -13,16 +13,19 @@ if v.err then
   return {-1}
 end
 if not drop(former) then ask('HDEL', KEYS[5], former) end -- what it may wait for here is nobody's
-local vote = v[2] or v[3]
+local had = v[3] ~= '0' and v[3] -- 0: an adoption that was interrupted has moved it
+local vote = v[2] or had
 if not vote then return {0} end
 if v[1] then
   if vote + 0 > 1e14 then return {0} end -- as in rw_extend
   vote = string.format('%.0f', math.max((now - now % 1000) / 1000 + 1 + ttl, vote + 0))
-elseif not (v[2] and mine(KEYS[1], owner) or v[3] and mine(KEYS[1], former)) then
+elseif not (v[2] and mine(KEYS[1], owner) or had and mine(KEYS[1], former)) then
   return {0}
 end
 keep(KEYS[1], ttl)
-if v[1] or not v[2] then redis.call('HSET', KEYS[1], owner, vote) end
+if v[1] or not v[2] then -- in one command: else a second adopter would move it again, before this one is repeated
+  redis.call('HSET', KEYS[1], owner, vote, unpack(had and {former, v[1] and '999999999999999' or '0'} or {}))
+end
 redis.call('HDEL', KEYS[1], former)
 if ask('HGET', KEYS[6], 'o') == redis.sha1hex(former) then ask('HSET', KEYS[6], 'o', redis.sha1hex(owner)) end
 if v[1] and redis.call('EXISTS', KEYS[4]) == 1 then return {2} end

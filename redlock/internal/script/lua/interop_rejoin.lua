@@ -18,5 +18,5 @@ if redis.call('EXISTS', KEYS[1]) == 0 then
   return 1
 end
 --include wish.lua
-if not buried(owner) then wish(owner, ARGV[3]) end
+if not buried(owner) then wish(owner, ARGV[3], '0.5') end
 return 0

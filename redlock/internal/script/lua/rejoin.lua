@@ -27,5 +27,5 @@ if redis.call('HEXISTS', KEYS[1], owner) == 1 then
   return 1
 end
 --include wish.lua
-if not buried(owner) then wish(owner, ARGV[3]) end
+if not buried(owner) then wish(owner, ARGV[3], '0.5') end
 return 0

@@ -18,7 +18,7 @@ if not n then return why end
 local longest = text(math.max(ttl + 0, redis.call('PTTL', KEYS[1]))) -- a validity that rests on a longer grant may still be trusted
 begin(text(n), longest, owner, over(longest))
 if tag ~= '!' then
-  for _, other in ipairs(ask('ZRANGE', KEYS[4], '-inf', '(1', 'BYSCORE') or {}) do
+  for _, other in ipairs(ask('ZRANGE', KEYS[4], '0.25', '0.25', 'BYSCORE') or {}) do
     local left = live(other)
     drop(other)
     if left then

@@ -18,7 +18,7 @@ local v = redis.call('HMGET', KEYS[1], 'r', owner)
 if there and not v[1] then -- a writer's; its own, if a downgrade has not come here
   if not v[2] then
     --include wish.lua
-    if not buried(owner) then wish(owner, ttl) end
+    if not buried(owner) then wish(owner, ttl, '0.25') end
     return 0
   end
   --include mine.lua
