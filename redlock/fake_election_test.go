@@ -632,6 +632,7 @@ func TestAdoptedLeaderReplacesWhatItCannotSee(t *testing.T) {
 	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, q := all[0], all[1]
 		l := campaign(t, p, "one")
+		synctest.Wait() // all have given their votes
 		p.Away(1, 2)
 		require.ErrorIs(t, p.Election("boss").Proclaim(t.Context(), l, []byte("unheard")), redlock.ErrNoQuorum)
 		synctest.Wait() // the two that are away decide before the first one answers

@@ -182,7 +182,7 @@ func TestFirstQuestionForMoreThanAStoredLimitIsToldSo(t *testing.T) {
 			_, err := call(t.Context())
 			require.ErrorIs(t, err, redlock.ErrLimit)
 			require.LessOrEqual(t, time.Since(start), 10*time.Millisecond)
-			noKeys(t, d)
+			noKeysAtRest(t, d)
 		}, redlock.Quiet)
 	}
 }
