@@ -389,9 +389,17 @@ func (p *stopPlay) raw(cmd member.Command, after int, once bool) (any, error) {
 	return v, nil
 }
 
-// Whatever ends an adoption, the vote is the former owner's or the adopter's, with its token, and the repetition makes it the
-// adopter's: a second one finds nothing.
-func TestAdoptThatEndsInTheMiddleAndIsRepeatedMovesTheVote(t *testing.T) {
+// adoption is bob's of what alice held, which has ended in the middle.
+type adoption struct {
+	*scripted
+	kind, what string
+	got        any // what alice's acquire was answered
+	yes        func(cmd member.Command) bool
+}
+
+// stoppedAdoptions has bob's adoption end at each of its commands, of each kind of lock.
+func stoppedAdoptions(t *testing.T, then func(a adoption)) {
+	t.Helper()
 	server := rt.Embedded(t, 1).Servers[0]
 	s := newScripted(t, server)
 	sem := script.Semaphore(s.Name).Asking(&script.Asked{Limit: 4, N: 2})
@@ -418,31 +426,39 @@ func TestAdoptThatEndsInTheMiddleAndIsRepeatedMovesTheVote(t *testing.T) {
 				}
 				_, _ = p.raw(s.Adopt(nil, bob, alice, minute), after, once)
 				stopped = s.ask("EXISTS", "stopped").(int64) == 1
-				if name == "semaphore" {
-					var naming []string
-					for field, value := range s.hash((&permits{scripted: s}).key("s1")) {
-						if strings.Contains(field, ":") && strings.Contains(value, ":") {
-							naming = append(naming, field)
-						}
-					}
-					require.Len(t, naming, 1, "%s: records that name slots: the end of each frees them", what)
-				}
-				require.True(t, yes(s.Extend(nil, alice, second)) || yes(s.Extend(nil, bob, second)), what)
-				require.True(t, yes(s.Adopt(nil, bob, alice, minute)), what)
-				require.False(t, yes(s.Adopt(nil, carol, alice, minute)), what)
-				require.False(t, yes(s.Extend(nil, alice, second)), what)
-				require.True(t, yes(s.Extend(nil, bob, second)), what)
-				again, err := s.run(s.Acquire(nil, bob, minute))
-				require.NoError(t, err, what)
-				require.Equal(t, got, again, what)
-				require.Equal(t, int64(1), replyOf(s.run(s.Release(nil, bob, ""))).n, what)
 				s.ask("DEL", "stopped", "told")
-				for key := range s.state() {
-					require.Equal(t, member.TokensKey, key, what)
-				}
+				then(adoption{s, name, what, got, yes})
 			}
 		}
 	}
+}
+
+// Whatever ends an adoption, the vote is the former owner's or the adopter's, with its token, and the repetition makes it the
+// adopter's: a second one finds nothing.
+func TestAdoptThatEndsInTheMiddleAndIsRepeatedMovesTheVote(t *testing.T) {
+	stoppedAdoptions(t, func(s adoption) {
+		if s.kind == "semaphore" {
+			var naming []string
+			for field, value := range s.hash((&permits{scripted: s.scripted}).key("s1")) {
+				if strings.Contains(field, ":") && strings.Contains(value, ":") {
+					naming = append(naming, field)
+				}
+			}
+			require.Len(t, naming, 1, "%s: records that name slots: the end of each frees them", s.what)
+		}
+		require.True(t, s.yes(s.Extend(nil, alice, second)) || s.yes(s.Extend(nil, bob, second)), s.what)
+		require.True(t, s.yes(s.Adopt(nil, bob, alice, minute)), s.what)
+		require.False(t, s.yes(s.Adopt(nil, carol, alice, minute)), s.what)
+		require.False(t, s.yes(s.Extend(nil, alice, second)), s.what)
+		require.True(t, s.yes(s.Extend(nil, bob, second)), s.what)
+		again, err := s.run(s.Acquire(nil, bob, minute))
+		require.NoError(t, err, s.what)
+		require.Equal(t, s.got, again, s.what)
+		require.Equal(t, int64(1), replyOf(s.run(s.Release(nil, bob, ""))).n, s.what)
+		for key := range s.state() {
+			require.Equal(t, member.TokensKey, key, s.what)
+		}
+	})
 }
 
 // An adoption moves what the lease has, and what its former owner waits for is nobody's then.
@@ -479,40 +495,12 @@ func TestAdoptMovesWhatTheLeaseHasAndNothingElse(t *testing.T) {
 
 // bob's adoption ends in the middle, and carol's comes before bob's repetition.
 func TestOfTwoAdoptersOneIsToldYesWhereverTheOtherEnds(t *testing.T) {
-	server := rt.Embedded(t, 1).Servers[0]
-	s := newScripted(t, server)
-	sem := script.Semaphore(s.Name).Asking(&script.Asked{Limit: 4, N: 2})
-	for name, l := range map[string]script.Lock{
-		"mutex": script.Exclusive(s.Name), "fair": script.Fair(s.Name), "writer": script.Writing(s.Name), "reader": script.Reading(s.Name),
-		"semaphore": sem,
-	} {
-		for after, stopped := 0, true; stopped; after++ {
-			for _, once := range []bool{false, true} {
-				require.NoError(t, server.Flush())
-				p := &stopPlay{scripted: s}
-				s.Lock = l
-				what := fmt.Sprint(name, " stopped after ", after, " once ", once)
-				got, err := s.run(s.Acquire(nil, alice, minute))
-				require.NoError(t, err, what)
-				if held, ok := got.(string); ok {
-					list, _ := permit.Parse(held)
-					s.Lock = s.Holding(list)
-				}
-				yes := func(cmd member.Command) bool {
-					v, err := s.run(cmd)
-					require.NoError(t, err, what)
-					return v.([]any)[0].(int64) > 0
-				}
-				_, _ = p.raw(s.Adopt(nil, bob, alice, minute), after, once)
-				stopped = s.ask("EXISTS", "stopped").(int64) == 1
-				second := yes(s.Adopt(nil, carol, alice, minute))
-				first := yes(s.Adopt(nil, bob, alice, minute))
-				carolStill := yes(s.Extend(nil, carol, minute))
-				if first && second {
-					t.Errorf("%s: both adopters were told yes (carol's extend then: %v) state %v", what, carolStill, s.ask("HGETALL", s.Name))
-				}
-				s.ask("DEL", "stopped", "told")
-			}
+	stoppedAdoptions(t, func(s adoption) {
+		second := s.yes(s.Adopt(nil, carol, alice, minute))
+		first := s.yes(s.Adopt(nil, bob, alice, minute))
+		carolStill := s.yes(s.Extend(nil, carol, minute))
+		if first && second {
+			t.Errorf("%s: both adopters were told yes (carol's extend then: %v) state %v", s.what, carolStill, s.ask("HGETALL", s.Name))
 		}
-	}
+	})
 }

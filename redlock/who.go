@@ -118,34 +118,32 @@ type labelled struct{ client, who string }
 // holders asks who has a lock, and returns when a majority of the members have said so. Who waits is not asked for: a line
 // may be long.
 func (c *Client) holders(ctx context.Context, w want) (out []labelled) {
-	answered := 0
+	lock := c.cfg.lockOf(w.name)
+	views := make([]MemberView, len(c.members))
+	seen := func(i int, r *member.Reply) {
+		views[i].read(r)
+		for _, h := range holders(views, c.need) {
+			out = append(out, labelled{client: h.client})
+		}
+	}
 	if w.terms.kind.name == KindSemaphore {
-		lock, views := script.Semaphore(c.cfg.keyOf(w.name)), make([]PermitView, len(c.members))
-		c.askUntil(ctx, lock.PeekHolders(nil), func(i int, r member.Reply, err error) bool {
-			if err != nil {
-				return false
-			}
-			answered++
-			views[i].read(&r)
-			out = out[:0]
+		lock = script.Semaphore(c.cfg.keyOf(w.name))
+		views := make([]PermitView, len(c.members))
+		seen = func(i int, r *member.Reply) {
+			views[i].read(r)
 			for _, h := range permitHolders(views, c.need) {
 				out = append(out, labelled{client: h.client})
 			}
-			return answered >= c.need && len(out) > 0
-		})
-		return out
+		}
 	}
-	lock, views := c.cfg.lockOf(w.name), make([]MemberView, len(c.members))
-	c.askUntil(ctx, lock.PeekHolders(nil), func(i int, r member.Reply, err error) bool {
+	answered := 0
+	c.askUntil(ctx, lock.PeekHolders(nil), func(i int, r member.Reply, err error) (enough bool) {
 		if err != nil {
 			return false
 		}
 		answered++
-		views[i].read(&r)
 		out = out[:0]
-		for _, h := range holders(views, c.need) {
-			out = append(out, labelled{client: h.client})
-		}
+		seen(i, &r)
 		return answered >= c.need && len(out) > 0
 	})
 	return out

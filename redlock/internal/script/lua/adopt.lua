@@ -2,7 +2,7 @@
 -- of two that adopt one lease, the second finds nothing. Repeated, it finds what it has done.
 --   KEYS, ARGV[1], ARGV[#ARGV] as in lib.lua   KEYS[6] record of an election
 --   ARGV[2] owner   ARGV[3] TTL, ms   ARGV[4] the former owner
--- Returns {1}, of readers also 2 or 3 as rw_extend; {0}: neither has the vote; {-1}: this is no lock.
+-- Returns {1}, in a read phase {2} as rw_extend if somebody waits; {0}: neither has the vote; {-1}: this is no lock.
 --include base.lua
 --include line.lua
 --include mine.lua
