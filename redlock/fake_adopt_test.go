@@ -87,6 +87,7 @@ func TestFailedAdoptionFreesNoVoteOfTheLease(t *testing.T) {
 	redlock.Among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		p, q, r := all[0], all[1], all[2]
 		first := p.Hold(t, "k", redlock.AutoRenew(30*time.Second))
+		synctest.Wait() // all have given their votes
 		h := handoff(t, first)
 		redlock.Admin(t, cluster.Servers[1], "DEL", "k") // it has two of three votes
 		q.Away(1, 2)
@@ -94,6 +95,7 @@ func TestFailedAdoptionFreesNoVoteOfTheLease(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		_, err := q.Adopt(t.Context(), h)
 		require.ErrorIs(t, err, redlock.ErrNoQuorum) // "Call Adopt again"
+		synctest.Wait()                              // for the first member: the others had decided
 		_, err = r.Adopt(t.Context(), h)
 		require.Error(t, err)
 		r.EveryLink(func(l *redistest.Link) { l.Cut(); l.Resume(); l.Heal() }, 2)
