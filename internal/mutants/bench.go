@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 const (
 	everyTest = "^Test"
 	slowTests = "^Test(Long|Interop|Faults)" // what the first ring leaves out: see internal/rings
+	skipSlow  = "-skip=" + slowTests
 )
 
 // outside are the folders whose tests are none of the first ring: internal/rings has the same list.
@@ -58,14 +60,19 @@ type bench struct {
 	wide  bool
 	out   io.Writer
 	tmp   string // everything temporary; gone at the end
+
+	binaries  map[string]string // tests with all mutants that fit, by package
+	chosen    map[int]string    // what chooses one of them, by its place in the list
+	test2json string            // the program
 }
 
 // result is what became of one mutant.
 type result struct {
 	change
-	end  string // one of caught, survived and untried
-	by   string // which test noticed, or what went wrong
-	ring string // in which that test is
+	end   string // one of caught, survived and untried
+	by    string // which test noticed, or what went wrong
+	ring  string // in which that test is
+	alone bool   // in a build of its own
 }
 
 const (
@@ -88,6 +95,9 @@ func (b *bench) all(ctx context.Context, list []mutant) (results []result, err e
 		return nil, err
 	}
 	defer os.RemoveAll(b.tmp)
+	if err := b.build(ctx, results); err != nil {
+		return nil, err
+	}
 	if err := b.unchanged(ctx, list); err != nil {
 		return nil, err
 	}
@@ -99,7 +109,7 @@ func (b *bench) all(ctx context.Context, list []mutant) (results []result, err e
 		wg.Go(func() {
 			defer func() { <-running }()
 			r, began := &results[i], time.Now()
-			o, err := b.try(ctx, r.change, filepath.Join(b.tmp, fmt.Sprint(i)))
+			o, err := b.try(ctx, i, r)
 			switch {
 			case err != nil:
 				r.end, r.by = untried, fmt.Sprintf("could not be tried: %.1000s", strings.TrimSpace(err.Error()))
@@ -116,7 +126,11 @@ func (b *bench) all(ctx context.Context, list []mutant) (results []result, err e
 			if ctx.Err() == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				fmt.Fprintf(b.out, "%-8s %5.1fs  %s (%s): %s\n", r.end, time.Since(began).Seconds(), r.name, r.in, strings.TrimSpace(r.by+" "+r.ring))
+				how := ""
+				if r.alone {
+					how = "built alone: "
+				}
+				fmt.Fprintf(b.out, "%-8s %5.1fs  %s%s (%s): %s\n", r.end, time.Since(began).Seconds(), how, r.name, r.in, strings.TrimSpace(r.by+" "+r.ring))
 			}
 		})
 	}
@@ -132,7 +146,85 @@ func (t tests) ring() string {
 	return secondRing
 }
 
-// unchanged runs the tests that the mutants name as they are: they must pass.
+// build builds the tests of each package with all mutants that fit. One that does not compile is left out.
+func (b *bench) build(ctx context.Context, all []result) error {
+	tool := exec.CommandContext(ctx, "go", "tool", "-n", "test2json")
+	path, err := tool.Output()
+	if err != nil {
+		return fmt.Errorf("%v: %w", tool.Args, err)
+	}
+	b.test2json = strings.TrimSpace(string(path))
+	var changes []change
+	for _, r := range all {
+		changes = append(changes, r.change)
+	}
+	without := make(map[int]bool)
+	for {
+		n := len(without)
+		if err := b.compile(ctx, changes, without); err == nil || len(without) == n {
+			return err
+		}
+	}
+}
+
+// compile adds to without what does not compile.
+func (b *bench) compile(ctx context.Context, all []change, without map[int]bool) error {
+	texts, fit, err := together(b.root, all, without)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(b.tmp, fmt.Sprint("without", len(without)))
+	overlay, err := b.overlay(dir, texts)
+	if err != nil {
+		return err
+	}
+	b.chosen, b.binaries = fit, make(map[string]string)
+	for _, c := range all {
+		pkg := c.tests.pkg
+		if b.binaries[pkg] != "" {
+			continue
+		}
+		began := time.Now()
+		b.binaries[pkg] = filepath.Join(dir, fmt.Sprint(len(b.binaries), ".test"))
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-o", b.binaries[pkg], "-vet=off", "-ldflags=-s -w", quick, "-overlay", overlay, pkg)
+		cmd.Dir = b.root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			for _, m := range faulty.FindAllSubmatch(out, -1) {
+				number, _ := strconv.Atoi(string(m[1]))
+				without[number-1] = true
+			}
+			return fmt.Errorf("%s with all mutants: %w\n%s", pkg, err, out)
+		}
+		fmt.Fprintf(b.out, "built     %s with all mutants in %.1fs\n", pkg, time.Since(began).Seconds())
+	}
+	return nil
+}
+
+// faulty is where the compiler says that a mutant has a mistake.
+var faulty = regexp.MustCompile(`\bmutant(\d+)\.go:`)
+
+// overlay writes the files that stand in place of those of the checkout.
+func (b *bench) overlay(dir string, texts map[string]string) (file string, _ error) {
+	replace := make(map[string]string)
+	err := os.Mkdir(dir, 0o700)
+	for name, text := range texts {
+		changed := filepath.Join(dir, fmt.Sprint(len(replace), "_", filepath.Base(name)))
+		replace[filepath.Join(b.root, name)] = changed
+		err = errors.Join(err, os.WriteFile(changed, []byte(text), 0o600))
+	}
+	file = filepath.Join(dir, "overlay.json")
+	spec, jsonErr := json.Marshal(map[string]any{"Replace": replace})
+	return file, errors.Join(err, jsonErr, os.WriteFile(file, spec, 0o600))
+}
+
+// way is how tests are run: their binary with all mutants, of which one is chosen or none, or a build of their own.
+type way struct {
+	together        bool
+	choice, overlay string
+}
+
+// unchanged runs the tests that the mutants name as they are: they must pass. If they do not pass beside all mutants, each
+// gets a build of its own.
 func (b *bench) unchanged(ctx context.Context, list []mutant) error {
 	patterns := make(map[string][]string)
 	for _, m := range list {
@@ -142,7 +234,13 @@ func (b *bench) unchanged(ctx context.Context, list []mutant) error {
 	}
 	for _, pkg := range slices.Sorted(maps.Keys(patterns)) {
 		began := time.Now()
-		o, err := b.named(ctx, "", tests{pkg, strings.Join(patterns[pkg], "|")}, 30*time.Minute)
+		t := tests{pkg, strings.Join(patterns[pkg], "|")}
+		o, err := b.named(ctx, way{together: true}, t, 30*time.Minute)
+		if err != nil || o.failed != "" {
+			fmt.Fprintf(b.out, "failed    unchanged, beside all mutants: %s of %s: %v\n", o.failed, pkg, err)
+			delete(b.binaries, pkg)
+			o, err = b.named(ctx, way{}, t, 30*time.Minute)
+		}
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s, unchanged: %w", pkg, err)
@@ -157,46 +255,69 @@ func (b *bench) unchanged(ctx context.Context, list []mutant) error {
 	return nil
 }
 
-// try runs the tests of the mutant with its change, and if they pass all fast tests of their package.
-func (b *bench) try(ctx context.Context, c change, dir string) (outcome, error) {
-	changed, overlay := filepath.Join(dir, filepath.Base(c.file)), filepath.Join(dir, "overlay.json")
-	spec, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(b.root, c.file): changed}})
-	if err := errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(changed, c.text, 0o600), os.WriteFile(overlay, spec, 0o600)); err != nil {
+// try runs the tests of the mutant with its change. If they pass beside the other mutants, it builds them with this change
+// alone, and if they pass again, it runs all fast tests of their package.
+func (b *bench) try(ctx context.Context, i int, r *result) (outcome, error) {
+	c := r.change
+	dir := filepath.Join(b.tmp, fmt.Sprint(i))
+	overlay, err := b.overlay(dir, map[string]string{c.file: string(c.text)})
+	if err != nil {
 		return outcome{}, err
 	}
-	o, err := b.named(ctx, overlay, c.tests, b.limit)
+	if chosen, ok := b.chosen[i]; ok && b.binaries[c.tests.pkg] != "" {
+		if chosen == c.file {
+			chosen += "=" + filepath.Join(dir, "0_"+filepath.Base(c.file))
+		}
+		if o, err := b.named(ctx, way{together: true, choice: chosen}, c.tests, b.limit); err == nil && o.failed != "" {
+			return o, nil
+		}
+	}
+	r.alone = true
+	o, err := b.named(ctx, way{overlay: overlay}, c.tests, b.limit)
 	if b.wide && err == nil && o.failed == "" {
-		o, err = b.test(ctx, overlay, tests{c.tests.pkg, everyTest}, 5*b.limit, "-skip", slowTests) // a busy machine is not a hanging test
+		o, err = b.test(ctx, way{overlay: overlay}, tests{c.tests.pkg, everyTest}, 20*b.limit, skipSlow) // a busy machine is not a hanging test
 	}
 	return o, err
 }
 
 // named runs tests that a mutant names: first those of the first ring, and then the others.
-func (b *bench) named(ctx context.Context, overlay string, t tests, limit time.Duration) (outcome, error) {
+func (b *bench) named(ctx context.Context, w way, t tests, limit time.Duration) (outcome, error) {
 	first, second := t.rings()
 	if !second {
-		return b.test(ctx, overlay, t, limit, "-skip", slowTests)
+		return b.test(ctx, w, t, limit, skipSlow)
 	}
 	if first {
-		if o, err := b.test(ctx, overlay, t, limit, "-skip", slowTests); err != nil || o.failed != "" {
+		if o, err := b.test(ctx, w, t, limit, skipSlow); err != nil || o.failed != "" {
 			return o, err
 		}
 	}
-	return b.test(ctx, overlay, t, limit+10*time.Minute)
+	return b.test(ctx, w, t, limit+10*time.Minute)
 }
 
+// quick is for tests that are named: most of the time went into building them.
+const quick = "-gcflags=-N -l"
+
 // test runs tests of one package and stops at the first failure.
-func (b *bench) test(ctx context.Context, overlay string, t tests, limit time.Duration, more ...string) (outcome, error) {
+func (b *bench) test(ctx context.Context, w way, t tests, limit time.Duration, more ...string) (outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+5*time.Minute) // limit is for the test alone, this one for the build, too
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-vet=off", "-failfast", "-timeout", limit.String(),
-		"-run", t.run, "-ldflags=-s -w", "-overlay", overlay)
-	if t.run != everyTest { // named ones: most of the time goes into building them
-		cmd.Args = append(cmd.Args, "-gcflags=-N -l")
+	flags := append([]string{"-failfast", "-timeout=" + limit.String(), "-run=" + t.run}, more...)
+	var cmd *exec.Cmd
+	if w.together { // as go test runs it
+		cmd = exec.CommandContext(ctx, b.test2json, "-p", t.pkg, b.binaries[t.pkg], "-test.v=test2json", "-test.paniconexit0")
+		for _, flag := range flags {
+			cmd.Args = append(cmd.Args, "-test."+flag[1:])
+		}
+		cmd.Dir = filepath.Join(b.root, t.pkg)
+	} else {
+		cmd = exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-vet=off", "-ldflags=-s -w", "-overlay", w.overlay)
+		if t.run != everyTest {
+			cmd.Args = append(cmd.Args, quick)
+		}
+		cmd.Args = append(append(cmd.Args, flags...), t.pkg)
+		cmd.Dir = b.root
 	}
-	cmd.Args = append(append(cmd.Args, more...), t.pkg)
-	cmd.Dir = b.root
-	cmd.Env = append(os.Environ(), "TMPDIR="+b.tmp) // what is killed cannot tidy up
+	cmd.Env = append(os.Environ(), "TMPDIR="+b.tmp, choice+"="+w.choice) // what is killed cannot tidy up
 	if len(more) == 0 {
 		cmd.Env = append(cmd.Env, "REDQUORUM_LONG=1") // without it tests of the second ring do nothing
 	}

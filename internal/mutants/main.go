@@ -6,13 +6,16 @@
 //	go run ./internal/mutants -part 2/6
 //
 // Run it in the root of the repository. A mutant is one small change to one function or script.
-// list/README.md describes the files that list them. The command makes the change with `go test
+// list/README.md describes the files that list them. The command makes the change with `go build
 // -overlay`, so it never touches the checkout. It removes temporary files even if it is
 // interrupted.
 //
-// First it runs the tests that the mutants name without any change. These must pass. Then it runs
-// each mutant's tests with the change. If they pass, it runs all tests of the same package that are
-// of the first ring (internal/rings).
+// It builds the tests of each package once, with all changes: a changed body stands in an if beside
+// the body that is there, and the environment chooses one (together.go). First it runs the tests that
+// the mutants name without any change. These must pass. Then it runs each mutant's tests with the
+// change. If they pass, it builds them with this change alone, and runs them again. It does the same
+// for a change that is not inside a function. If they pass again, it runs all tests of the same
+// package that are of the first ring (internal/rings).
 //
 // It says of each mutant in which ring it was caught. With -list it runs nothing, and prints which
 // tests should notice, and in which ring they are.
@@ -55,7 +58,7 @@ func run(ctx context.Context) (ends map[string]int, _ error) {
 	only := flag.String("run", "", "only the mutants whose name or place matches this regular `expression`")
 	md := flag.Bool("md", false, "print the result as a table in Markdown; progress goes to standard error")
 	jobs := flag.Int("j", 2, "mutants at the same time")
-	limit := flag.Duration("timeout", 2*time.Minute, "tests that run so long with a mutant hang, and have caught it; five times that for all tests of a package")
+	limit := flag.Duration("timeout", 30*time.Second, "tests that run so long with a mutant hang, and have caught it; twenty times that for all tests of a package")
 	wide := flag.Bool("wide", true, "run all tests of the package that are of the first ring if the named ones pass")
 	part := flag.String("part", "1/1", "only a part of the mutants: 2/6 is every sixth, from the second on")
 	told := flag.Bool("list", false, "print the mutants with the tests that should notice, as a table in Markdown, and run nothing")

@@ -26,10 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const (
-	root       = "../.."
-	modulePath = "github.com/redquorum/redquorum"
-)
+const root = "../.."
 
 // Each pattern names a test that exists, or the tests that should notice do not run.
 func TestMutantsNameTestsThatExist(t *testing.T) {
@@ -260,8 +257,66 @@ func TestOutcomeOfARun(t *testing.T) {
 	}
 }
 
+// All that fit stand in one file, and the code that is there beside them.
+func TestChangesOfBodiesAndScriptsStandTogether(t *testing.T) {
+	const source = `package p
+
+import "embed"
+
+//go:embed lua/*.lua
+var parts embed.FS
+
+var (
+	//go:embed a.lua
+	a string
+	n = 1
+)
+
+func (T[K]) M(int, ...K) (K, error) { return one() }
+
+func Say() { say() }
+
+func Loop() {
+again:
+	goto again
+}
+`
+	dir := files(t, map[string]string{"x/p/p.go": source, "x/p/a.lua": "one", "x/p/lua/b.lua": "two", "x/none.lua": "", "x/p/doc.go": "package p\n"})
+	var all []change
+	for _, m := range []mutant{
+		{in: "x/p.T.M", old: "one", new: "two"},
+		{in: "x/p.T.M", old: "return", new: "for {}; return"},
+		{in: "x/p.Say", old: "say()"},
+		{in: "a.lua", old: "one", new: "1"},
+		{in: "b.lua", old: "two", new: "2"},
+		{in: "x/p", old: "n = 1", new: "n = 2"},             // outside a function
+		{in: "x/p.T.M", old: "int,", new: "uint,"},          // its signature
+		{in: "x/p.Say", old: "say()", new: "say("},          // not Go
+		{in: "x/p.Say", old: "say()", new: "}; func X() {"}, // two functions
+		{in: "x/p.Loop", old: "goto", new: "continue"},      // a label twice
+		{in: "x/p.Say", old: "say", new: "tell"},            // not asked for
+	} {
+		c, err := m.apply(dir)
+		require.NoError(t, err)
+		all = append(all, c)
+	}
+	texts, fit, err := together(dir, append(all, change{file: "x/none.lua"}), map[int]bool{10: true})
+	require.NoError(t, err)
+	require.Equal(t, map[int]string{0: "1", 1: "2", 2: "3", 3: "x/p/a.lua", 4: "x/p/lua/b.lua"}, fit)
+	require.Len(t, texts, 2)
+	require.Equal(t, strings.NewReplacer(
+		"package p", "package p; import mutants_ \""+modulePath+"/internal/mutants/chosen\"",
+		"var parts", "var embedded_parts",
+		"\ta ", "\tembedded_a ",
+		"{ return one() }", "{ if mutants_.Mutant == 1 {\n//line mutant1.go:1\n return two() \n}\n/*line p.go:14:38*/"+
+			" if mutants_.Mutant == 2 {\n//line mutant2.go:1\n for {}; return one() \n}\n/*line p.go:14:38*/ return one() }",
+		"{ say() }", "{ if mutants_.Mutant == 3 {\n//line mutant3.go:1\n  \nreturn\n}\n/*line p.go:16:13*/ say() }",
+	).Replace(source)+
+		"\nvar parts = mutants_.Folder{FS: embedded_parts, Dir: \"x/p/\"}\n\nvar a = mutants_.Text(\"x/p/a.lua\", embedded_a)\n", texts["x/p/p.go"])
+}
+
 // The program itself, on a module of a few lines: what is caught, what survives, what does not compile. It costs three
-// seconds of a processor, because go test compiles the module for each mutant.
+// seconds of a processor, because go test compiles the module for each mutant that no named test notices.
 func TestMutantsOfASmallModule(t *testing.T) {
 	texts := map[string]string{
 		"go.mod":         "module " + modulePath + "\n\ngo 1.25\n",
@@ -280,6 +335,7 @@ func TestMutantsOfASmallModule(t *testing.T) {
 		{name: "minus", in: "p.Add", old: "a + b", new: "a - b", tests: add},
 		{name: "other order", in: "p.Add", old: "a + b", new: "b + a", tests: add},
 		{name: "no Go", in: "p.Add", old: "a + b", new: "a +", tests: add},
+		{name: "no number", in: "p.Add", old: "a + b", new: "\"a\"", tests: add},
 		{name: "for ever", in: "p.Add", old: "return a", new: "for {}; return a", tests: add},
 		{name: "no test", in: "p.Add", old: "sum", new: "", tests: tests{"./p", "TestNothing"}},
 		{name: "another script", in: "it.lua", old: "'it'\n", new: "'that'\n", tests: lua},
@@ -292,6 +348,7 @@ func TestMutantsOfASmallModule(t *testing.T) {
 		{caught, "`TestAdd`", firstRing},
 		{survived, "**survived**", ""},
 		{untried, "does not compile", ""},
+		{untried, "does not compile", ""},
 		{caught, "`TestAdd` (hung)", firstRing},
 		{untried, "no test of ./p matches", ""},
 		{caught, "`TestLua`", firstRing},
@@ -302,6 +359,7 @@ func TestMutantsOfASmallModule(t *testing.T) {
 		require.Equal(t, want.end, results[i].end, results[i].name)
 		require.Contains(t, results[i].by, want.by, results[i].name)
 		require.Equal(t, want.ring, results[i].ring, results[i].name)
+		require.Equal(t, want.end != caught || results[i].name == "not the test that is named", results[i].alone, results[i].name)
 		require.Contains(t, out.String(), strings.TrimSpace(results[i].name+" ("+results[i].in+"): "+results[i].by+" "+want.ring)+"\n")
 	}
 	for name, text := range texts {
