@@ -70,7 +70,8 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 	}
 	ttl := min(maxTTL, 300*time.Millisecond+upTo(rng, maxTTL))
 	opts := []redlock.LockOption{redlock.AutoRenew(ttl)}
-	if rng.IntN(8) == 0 {
+	fixed := rng.IntN(8) == 0
+	if fixed {
 		opts[0] = redlock.TTL(ttl)
 	}
 	if x.limit > 1 && rng.IntN(5) == 0 {
@@ -99,7 +100,7 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 	}
 	var parts []*held
 	for _, slot := range lease.Slots() {
-		h := &held{s: s, attempt: s.app.attempts.Add(1), name: slotName(x.name, slot.Number), ttl: ttl, sort: permitLock}
+		h := &held{s: s, attempt: s.app.attempts.Add(1), name: slotName(x.name, slot.Number), ttl: ttl, sort: permitLock, fixed: fixed}
 		h.take(lease)
 		e := h.event("grant", n)
 		e.At, e.Since, e.Until, e.Token, e.Owner = now, asked, h.until, slot.Token, lease.Hash()

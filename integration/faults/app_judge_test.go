@@ -38,6 +38,8 @@ type appJudge struct {
 	found    map[string]int
 	grants   int
 	handed   map[string]int64 // owners whose leases were handed over: another client may have them
+	heirs    map[term]string  // of a lease that was handed over, and not adopted yet: its first owner
+	firsts   map[string]string
 	perSeat  map[int]int
 	errors   map[string]int
 	longest  map[string]time.Duration // gaps: of all, and beyond what a lease that is left explains
@@ -48,6 +50,13 @@ type appJudge struct {
 	greatest time.Duration // MaxTTL
 	counts   counts
 	leaders  leaders
+
+	refused     []*refusedMember // the last refusal of each member
+	wellSince   []int64          // of each server: the end of its last fault but one that is on
+	told        map[string]*refusalCounts
+	unfelt      []string
+	kinds       map[string]int // errors of requests
+	judgedWords int
 }
 
 // tally counts what came of the calls of one sort.
@@ -189,7 +198,9 @@ func newAppJudge(members, seats int, report func(finding)) *appJudge {
 		members: members, need: members/2 + 1, began: judge.Now(), report: report,
 		names: map[string]*appName{}, servers: make([]spell, members), open: map[attemptID]*belief{},
 		asks: map[attemptID]*asking{}, forced: map[string]*forcing{}, found: map[string]int{}, handed: map[string]int64{},
+		heirs: map[term]string{}, firsts: map[string]string{},
 		perSeat: map[int]int{}, errors: map[string]int{}, longest: map[string]time.Duration{}, sorts: map[string]*tally{},
+		refused: make([]*refusedMember, members), wellSince: make([]int64, members), told: map[string]*refusalCounts{}, kinds: map[string]int{},
 	}
 	for _, sort := range appSorts {
 		j.sorts[sort] = &tally{}
@@ -202,7 +213,7 @@ func newAppJudge(members, seats int, report func(finding)) *appJudge {
 	j.stream.Keep = time.Minute
 	j.stream.Excused = func(x, y judge.Hold) bool {
 		for _, b := range []judge.Hold{x, y} {
-			if f := j.forced[b.Owner]; f != nil && b.To >= f.at {
+			if f := j.forced[j.first(b.Owner)]; f != nil && b.To >= f.at {
 				return true
 			}
 		}
@@ -277,6 +288,8 @@ func (j *appJudge) server(m int, begins bool) {
 	j.servers[m].turn(begins)
 	if begins {
 		j.broke(m)
+	} else {
+		j.wellSince[m] = judge.Now()
 	}
 }
 
@@ -527,6 +540,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		j.tally(e.Sort).asked++
 	case "fail":
 		if a := j.asks[id]; a != nil {
+			j.words(a, e)
 			j.answered(id, e.At)
 			for _, name := range a.names {
 				j.promise(name, e.Seat, a.bound(e.At), e.At, false)
@@ -552,6 +566,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		j.perSeat[e.Seat]++
 		if e.Text == "adopted" {
 			j.adopted++
+			j.inherit(e)
 		}
 		j.begin(id, e)
 	case "downgraded":
@@ -589,12 +604,12 @@ func (j *appJudge) hear(process int, e appEvent) {
 		j.promise(e.Name, e.Seat, e.At+int64(e.TTL)+int64(time.Second), e.At, true)
 	case "forcing":
 		for _, owner := range strings.Fields(e.Text) {
-			j.forced[owner] = &forcing{at: e.At}
+			j.forced[j.first(owner)] = &forcing{at: e.At}
 		}
 	case "forced":
 		j.forces++
 		for _, owner := range strings.Fields(e.Text) {
-			if f := j.forced[owner]; f != nil && int(e.Number) >= j.need && owner == e.Owner {
+			if f := j.forced[j.first(owner)]; f != nil && int(e.Number) >= j.need && owner == e.Owner {
 				f.by = e.At
 			}
 		}
@@ -602,8 +617,22 @@ func (j *appJudge) hear(process int, e appEvent) {
 		j.counted(id, e)
 	case "observed":
 		j.observed(id, e)
+	case "refused":
+		j.feels(e)
 	case "wrong":
 		j.wrong("re-entry", e.Name, "%s", e.Text)
+	}
+}
+
+// first is the first owner of a lease that was adopted: an adopter takes it under an owner of its own.
+func (j *appJudge) first(owner string) string { return cmp.Or(j.firsts[owner], owner) }
+
+// inherit takes the grant of a lease that was handed over. Who else adopts it later has another lease with its token.
+func (j *appJudge) inherit(e appEvent) {
+	x := term{e.Name, e.Token}
+	if first := j.heirs[x]; first != "" {
+		j.firsts[e.Owner] = first
+		delete(j.heirs, x)
 	}
 }
 
@@ -715,6 +744,7 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 	n.free = max(n.free, now)
 	switch {
 	case e.Text == "handoff":
+		j.heirs[term{b.Key, b.Token}] = j.first(b.Owner)
 		j.promise(b.Key, b.seat, e.Back+int64(b.ttl)+int64(time.Second), now, true)
 		return
 	case e.Text == "lost", e.Error == "in doubt":
@@ -724,6 +754,13 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 	}
 	if strings.HasPrefix(e.Error, "unknown") {
 		j.wrong("error", b.Key, "Unlock: %s", e.Error)
+	}
+	switch {
+	case e.Fixed:
+	case e.Text == "lost":
+		j.served(b, b.until)
+	case e.Error == "":
+		j.keeps(b, e.At)
 	}
 	if e.Back > 0 && b.ttl > settled && len(j.debts) < 64 {
 		for m := range j.members {
@@ -744,14 +781,16 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 func (j *appJudge) over(b *belief, to int64) {
 	b.To = to
 	// Whoever was forced out before it knew that it has the lock goes on waiting, and may be granted it anew.
-	if f := j.forced[b.Owner]; f != nil && f.by > 0 && (!b.anew || b.From < f.by) {
+	if f := j.forced[j.first(b.Owner)]; f != nil && f.by > 0 && (!b.anew || b.From < f.by) {
 		// A renewal that was on its way may have counted.
 		if beyond := b.To - f.by - int64(b.ttl) - int64(100*time.Millisecond) - j.stalledSince(f.at); beyond > 0 {
 			j.wrong("force undone", b.Key, "%v: was forced out at a majority %v before its end, and its TTL is %v",
 				b.Hold, time.Duration(b.To-f.by), b.ttl)
 		}
 	}
-	overlaps, regressions := j.stream.End(fmt.Sprint(b.id), b.Hold)
+	hold := b.Hold
+	hold.Owner = j.first(b.Owner) // of one lease, for the stream
+	overlaps, regressions := j.stream.End(fmt.Sprint(b.id), hold)
 	for _, x := range overlaps {
 		j.wrong("two holders", b.Key, "%s", x)
 	}

@@ -135,7 +135,7 @@ func (h *held) downgrade(ctx context.Context) *held {
 		return h
 	}
 	h.over = true // told with what comes of it
-	g := &held{s: h.s, attempt: h.s.app.attempts.Add(1), name: h.name, ttl: h.ttl, sort: downgraded}
+	g := &held{s: h.s, attempt: h.s.app.attempts.Add(1), name: h.name, ttl: h.ttl, sort: downgraded, fixed: h.fixed}
 	g.take(lease)
 	x := g.event("downgraded", n)
 	x.At, x.Back, x.Was = e.At, judge.Now(), h.attempt
@@ -218,7 +218,7 @@ func (s *seat) lockSet(ctx context.Context, names []string, ttl, patience time.D
 	}
 	leases, err := lock(ctx)
 	if err != nil {
-		ask.Kind, ask.At, ask.Error, ask.Entry = "fail", 0, kindOf(err), 0
+		ask.Kind, ask.At, ask.Error, ask.Entry, ask.Said = "fail", 0, kindOf(err), 0, saidOf(err)
 		s.app.say(ask)
 		if !errors.Is(err, redlock.ErrHeld) {
 			pause(ctx, 20*time.Millisecond)
@@ -272,8 +272,8 @@ func (x *set) unlock() {
 // setAct takes a set, and holds it for a moment. Its names come in any order. Mostly they are those
 // that all want.
 func (s *seat) setAct(ctx context.Context, rng *rand.Rand, ttl time.Duration) {
-	opts := []redlock.LockOption{redlock.AutoRenew(ttl)}
-	if rng.IntN(4) == 0 {
+	opts, fixed := []redlock.LockOption{redlock.AutoRenew(ttl)}, rng.IntN(4) == 0
+	if fixed {
 		opts = []redlock.LockOption{redlock.TTL(ttl)}
 	}
 	if rng.IntN(4) == 0 {
@@ -292,6 +292,9 @@ func (s *seat) setAct(ctx context.Context, rng *rand.Rand, ttl time.Duration) {
 	rng.Shuffle(len(names), func(i, k int) { names[i], names[k] = names[k], names[i] })
 	names = names[:2+rng.IntN(3)]
 	if x := s.lockSet(ctx, names, ttl, patience, rng.IntN(6) == 0, opts...); x != nil {
+		for _, h := range x.parts {
+			h.fixed = fixed
+		}
 		x.hold(ctx, hold)
 		x.unlock()
 	}

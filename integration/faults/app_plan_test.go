@@ -23,25 +23,25 @@ type trouble struct {
 	do     func(ctx context.Context, rng *rand.Rand)
 }
 
-// hand does one trouble after the other until ctx ends. One that stands aside does nothing to the clients of a crowd.
+// hand does one trouble after the other until ctx ends, as cards that are dealt: each comes as often as it weighs before all
+// are shuffled anew. One that stands aside does nothing to the clients of a crowd.
 func (r *appRun) hand(ctx context.Context, rng *rand.Rand, rest time.Duration, aside bool, all []trouble) {
-	sum := 0
+	var cards []trouble
 	for _, x := range all {
-		sum += x.weight
+		for range x.weight {
+			cards = append(cards, x)
+		}
 	}
-	for {
+	for n := 0; ; n++ {
 		pause(ctx, upTo(rng, rest))
 		if ctx.Err() != nil {
 			return
 		}
-		n := rng.IntN(sum)
-		for _, x := range all {
-			if n -= x.weight; n < 0 {
-				if !aside || !r.crowded.Load() {
-					x.do(ctx, rng)
-				}
-				break
-			}
+		if n%len(cards) == 0 {
+			rng.Shuffle(len(cards), func(i, k int) { cards[i], cards[k] = cards[k], cards[i] })
+		}
+		if !aside || !r.crowded.Load() {
+			cards[n%len(cards)].do(ctx, rng)
 		}
 	}
 }
@@ -54,12 +54,12 @@ func (r *appRun) plan(ctx context.Context, seed uint64) {
 		aside bool
 		all   []trouble
 	}{
-		{1500 * time.Millisecond, false, []trouble{
-			{4, "crash", r.crash}, {2, "flush", r.flush}, {2, "freeze", r.freeze}, {1, "no memory", r.starve},
-			{4, "refuse", r.refuse}, {1, "kill connections", r.disconnect}, {3, "cut", r.cut},
+		{1500 * time.Millisecond, false, append(r.refusals(), []trouble{
+			{4, "crash", r.crash}, {2, "flush", r.flush}, {2, "freeze", r.freeze},
+			{2, "refuse for a moment", r.refuse}, {1, "kill connections", r.disconnect}, {3, "cut", r.cut},
 			{2, "roll out", r.rollOut}, {2, "force beside", r.forceBeside}, {6, "crowd", r.crowd}, {6, "cross", r.cross},
 			{2, "deaths together", r.deaths}, {1, "beyond a minority", r.beyond},
-		}},
+		}...)},
 		{2500 * time.Millisecond, true, []trouble{
 			{4, "kill process", r.killProcess}, {3, "stop process", r.stopProcess}, {5, "reopen", r.reopen},
 		}},
@@ -165,16 +165,6 @@ func (r *appRun) set(m int, name, value string) {
 	defer cancel()
 	if _, err := r.cluster.Servers[m].Do(ctx, "CONFIG", "SET", name, value); err != nil {
 		r.t.Errorf("member %d: CONFIG SET %s: %v", m, name, err)
-	}
-}
-
-func (r *appRun) starve(ctx context.Context, rng *rand.Rand) {
-	if m, ok := r.spare(rng); ok {
-		r.j.server(m, true)
-		defer r.j.server(m, false)
-		r.set(m, "maxmemory", "1")
-		long := 100*time.Millisecond + upTo(rng, 2*time.Second)
-		r.broken(ctx, "without memory", m, long, func() { r.set(m, "maxmemory", "0") })
 	}
 }
 

@@ -80,6 +80,8 @@ type appEvent struct {
 	Names   []string      `json:"l,omitempty"` // of a set
 	Was     uint64        `json:"p,omitempty"` // the attempt that a downgrade ends
 	Value   string        `json:"z,omitempty"` // of a leader: see newLeader
+	Fixed   bool          `json:"j,omitempty"` // the lease is not renewed
+	Said    []string      `json:"q,omitempty"` // by each member, of a call that failed: see saidOf
 }
 
 // appCommand is what a process is told while it runs.
@@ -123,6 +125,8 @@ type seat struct {
 	entry  time.Duration
 	opened int64
 	shut   bool // by the parent, who will open it
+
+	refused map[refusedRequest]*refusedRequests
 }
 
 // TestApplicationProcess is no test of its own: it is what the processes of TestFaultsRandomApplication run.
@@ -217,6 +221,7 @@ func (app *application) obey(ctx context.Context, work *sync.WaitGroup, rng *ran
 						opt = redlock.TTL(x.TTL)
 					}
 					if h := s.lock(ctx, cmp.Or(x.Sort, plainLock), x.Name, x.TTL, x.Patience, false, opt); h != nil {
+						h.fixed = x.Fixed
 						h.hold(ctx, x.Hold)
 						h.unlock()
 					}
@@ -274,7 +279,7 @@ func (s *seat) open(rng *rand.Rand, x appCommand) {
 		x.Entry = s.Entries[rng.IntN(len(s.Entries))]
 	}
 	opened := judge.Now()
-	config := redlock.Config{MaxTTL: x.MaxTTL, FreshMembers: true, ClientName: fmt.Sprintf("app-%d", s.Seat)}
+	config := redlock.Config{MaxTTL: x.MaxTTL, FreshMembers: true, ClientName: fmt.Sprintf("app-%d", s.Seat), Tracer: ears{s}}
 	quick(&config)
 	config.Entry = x.Entry
 	c, err := redlock.Open(context.Background(), s.URLs, redlock.WithConfig(config))
@@ -348,6 +353,7 @@ func (s *seat) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		s.tellRefused()
 		s.mu.Lock()
 		shut := s.shut
 		s.mu.Unlock()
@@ -384,6 +390,7 @@ type held struct {
 	sort    string
 	leads   *leader // what it leads
 	ttl     time.Duration
+	fixed   bool         // it is not renewed
 	until   int64        // as it was told last
 	over    bool         // its end was told
 	undated bool         // it had ended when the call returned that gave it
@@ -449,13 +456,13 @@ func (s *seat) lock(ctx context.Context, sort, name string, ttl, patience time.D
 
 // event is one about this lease, or the call that may get it.
 func (h *held) event(kind string, client int) appEvent {
-	return appEvent{Kind: kind, Seat: h.s.Seat, Client: client, Attempt: h.attempt, Name: h.name, TTL: h.ttl, Sort: h.sort}
+	return appEvent{Kind: kind, Seat: h.s.Seat, Client: client, Attempt: h.attempt, Name: h.name, TTL: h.ttl, Sort: h.sort, Fixed: h.fixed}
 }
 
 // failed tells that a call did not get the lock.
 func (h *held) failed(client int, err error) {
 	e := h.event("fail", client)
-	e.TTL, e.Error = 0, kindOf(err)
+	e.TTL, e.Error, e.Said = 0, kindOf(err), saidOf(err)
 	h.s.app.say(e)
 }
 
@@ -691,6 +698,7 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 		}
 	case dice < 900: // a fixed length, extended now and then, and left to its end now and then
 		if h := s.lock(ctx, sort, name, ttl, upTo(rng, 5*time.Second)+1, false, redlock.TTL(ttl)); h != nil {
+			h.fixed = true
 			h.hold(ctx, upTo(rng, ttl))
 			if rng.IntN(2) == 0 {
 				longer := min(maxTTL, 100*time.Millisecond+upTo(rng, maxTTL))

@@ -53,7 +53,9 @@ func appSpan(t testing.TB) (span time.Duration, soak bool) {
 //   - each slot of a semaphore is believed in by one, below the limit in force; its tokens rise;
 //   - leaders are judged with all other locks of their name; observers hear of one leader for each token, and of
 //     tokens and values that do not fall;
-//   - a latch opens for nobody before so many arrivals have begun, and once open for all who wait.
+//   - a latch opens for nobody before so many arrivals have begun, and once open for all who wait;
+//   - a lease that is renewed is lost only if no majority of the members serves it, as a full one does;
+//   - an error has the words of a member that refuses, and such a member votes again when it does so no more.
 func TestFaultsRandomApplication(t *testing.T) {
 	span, soak := appSpan(t)
 	seed := seeded(t).Uint64() // of the plan; when things happen is the machine's
@@ -86,6 +88,7 @@ func TestFaultsRandomApplication(t *testing.T) {
 	beside.Wait()
 	whole := r.finish()
 	t.Logf("%d members: %s", members, r.j.summary())
+	unfelt := r.j.refusalsTold(t)
 	t.Logf("%d looks at what closed clients left", r.closes)
 	if soak {
 		r.write(t, span, samples)
@@ -100,6 +103,10 @@ func TestFaultsRandomApplication(t *testing.T) {
 	require.GreaterOrEqual(t, r.j.counts.opened, int(span.Seconds()/10), "too few latches opened")
 	t.Logf("observers heard of leaders %d times, of nobody %d times", r.j.leaders.heard, r.j.leaders.nobody)
 	require.GreaterOrEqual(t, r.j.leaders.heard, int(span.Seconds()/2), "observers heard of too few leaders")
+	for _, x := range appRefusals {
+		require.GreaterOrEqual(t, r.j.told[x.name].played, int(span.Minutes()/8), "too few of: %s", x.name)
+	}
+	require.Empty(t, unfelt, "no client met these")
 	for seat := range r.links {
 		require.Positive(t, r.j.perSeat[seat], "seat %d never had a lock", seat)
 	}

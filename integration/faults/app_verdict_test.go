@@ -159,6 +159,71 @@ func TestJudgeOfReadersAndWriters(t *testing.T) {
 	}
 }
 
+// lost tells of a lease that was granted at from, and lost at to.
+func (h *hearing) lost(seat, from, to int, fixed bool) {
+	h.tell(seat, from, appEvent{Kind: "grant", Client: 1, Attempt: 1, Token: 1, Owner: "a", Sort: plainLock, Until: h.at(from + 1000)})
+	h.tell(seat, to, appEvent{Kind: "end", Client: 1, Attempt: 1, Text: "lost", Fixed: fixed, Until: h.at(to), Back: h.at(to + 1)})
+}
+
+// refusing begins a refusal at some members.
+func (h *hearing) refusing(x appRefusal, members ...int) {
+	for _, m := range members {
+		h.server(m, true)
+		h.refuses(m, x)
+	}
+}
+
+// failed tells of a call that failed while members refuse, and of what it said of them.
+func (h *hearing) failed(from, to int, said ...string) {
+	h.tell(0, from, appEvent{Kind: "ask", Attempt: 1, Sort: plainLock})
+	h.tell(0, to, appEvent{Kind: "fail", Attempt: 1, Sort: plainLock, Error: "no quorum", Said: said})
+}
+
+func TestJudgeOfRefusals(t *testing.T) {
+	full, busy := appRefusals[0], appRefusals[5]
+	for _, x := range []struct {
+		name, kind string
+		n          int
+		history    func(h *hearing)
+	}{
+		{"lost while all are well", "not kept", 1, func(h *hearing) { h.lost(0, -3000, 10, false) }},
+		{"a fixed lease ends", "", 0, func(h *hearing) { h.lost(0, -3000, 10, true) }},
+		{"lost at its first renewal", "", 0, func(h *hearing) { h.lost(0, -300, 10, false) }},
+		{"lost while one is busy", "not kept", 1, func(h *hearing) { h.refusing(busy, 1); h.lost(0, -3000, 10, false) }},
+		{"lost while two are busy", "", 0, func(h *hearing) { h.refusing(busy, 1, 2); h.lost(0, -3000, 10, false) }},
+		{"lost while all are full", "not kept", 1, func(h *hearing) { h.refusing(full, 0, 1, 2); h.lost(0, -3000, 10, false) }},
+		{"lost while two are full, and one is cut off", "", 0, func(h *hearing) {
+			h.path(0, 0, true)
+			h.refusing(full, 1, 2)
+			h.lost(0, -3000, 10, false)
+		}},
+		{"a release that a full member refused", "not kept", 1, func(h *hearing) {
+			h.tell(0, 0, appEvent{Kind: "refused", Number: 1, Text: "OOM", Token: 1, Said: []string{"release x"}})
+		}},
+		{"its own word", "", 0, func(h *hearing) { h.refusing(busy, 1, 2); h.failed(300, 700, "", "BUSY", "BUSY") }},
+		{"another word", "words", 1, func(h *hearing) { h.refusing(busy, 1, 2); h.failed(300, 700, "", "BUSY", "open") }},
+		{"another word, soon", "", 0, func(h *hearing) { h.refusing(busy, 1, 2); h.failed(300, 400, "", "BUSY", "open") }},
+		{"a lease that is adopted once", "", 0, func(h *hearing) { h.adopted(1) }},
+		{"a lease that is adopted twice", "tokens", 2, func(h *hearing) { h.adopted(2) }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			h := newHearing(t)
+			x.history(h)
+			h.only(x.kind, x.n)
+		})
+	}
+}
+
+// adopted tells of a lease that is handed off, and adopted n times, one after the other.
+func (h *hearing) adopted(n int) {
+	h.tell(0, 0, appEvent{Kind: "grant", Attempt: 1, Token: 1, Owner: "a", Sort: plainLock, Until: h.at(1000)})
+	h.tell(0, 10, appEvent{Kind: "end", Attempt: 1, Text: "handoff", Until: h.at(1000), Back: h.at(11)})
+	for i := range n {
+		h.tell(1, 20+20*i, appEvent{Kind: "grant", Attempt: uint64(1 + i), Token: 1, Owner: string(rune('b' + i)), Sort: plainLock, Text: "adopted", Until: h.at(1000)})
+		h.ends(1, uint64(1+i), 30+20*i)
+	}
+}
+
 // A writer that waits for readers, a set that has names in hand, and a circle of sets that wait for
 // each other.
 func TestJudgeOfThoseWhoWait(t *testing.T) {
