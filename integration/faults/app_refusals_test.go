@@ -115,27 +115,21 @@ func (r *appRun) refusing(ctx context.Context, rng *rand.Rand, x appRefusal) {
 	r.voteAgain(ctx, members, x.name)
 }
 
-// voteAgain waits until members that have forgotten nothing vote for all clients that reach them.
+// voteAgain waits until members that refused vote for all clients that reach them, and for which they voted before.
 func (r *appRun) voteAgain(ctx context.Context, members []int, after string) {
 	j := r.j
 	began := judge.Now()
-	j.mu.Lock()
-	seats := make([]appSeatView, len(j.seats))
-	for i, s := range j.seats {
-		seats[i] = *s
-	}
-	j.mu.Unlock()
 	for ctx.Err() == nil {
 		pause(ctx, 20*time.Millisecond)
 		var missing []string
 		j.mu.Lock()
 		for i, s := range j.seats {
-			was := seats[i]
-			if s.process != was.process || s.client != was.client || s.client == 0 || s.shutting != 0 || s.stopped || s.resumed >= began-int64(settled) {
+			if s.shutting != 0 || s.stopped || s.resumed >= began-int64(settled) {
 				continue
 			}
 			for _, m := range members {
-				if s.votes>>m&1 == 0 && s.paths[m].well(began-int64(settled)) && j.refused[m].clean {
+				n := j.refused[m]
+				if s.votes>>m&1 == 0 && s.paths[m].well(began-int64(settled)) && n.clean && n.voters[i] == (client{s.process, s.client}) {
 					missing = append(missing, fmt.Sprintf("member %d for seat %d", m, i))
 				}
 			}
@@ -161,8 +155,11 @@ type refusedMember struct {
 	since    int64 // since when the member had been well before
 	clean    bool  // it had been well for long enough to be voting, before
 	felt     int   // requests of clients that ended so
-	voters   []int // the client at each seat for which the member voted; 0: it did not
+	voters   []client // at each seat, for which the member voted; zero: it did not
 }
+
+// client is one of those at a seat.
+type client struct{ process, number int }
 
 // refusalCounts counts what came of the refusals of one row.
 type refusalCounts struct {
@@ -178,11 +175,11 @@ func (j *appJudge) refuses(m int, x appRefusal) {
 	now := judge.Now()
 	n := &refusedMember{appRefusal: x, from: now, since: j.wellSince[m], clean: j.wellSince[m] < now-int64(settled)}
 	for _, s := range j.seats {
-		client := 0
+		var voter client
 		if s.votes>>m&1 == 1 && s.voting[m] < now-int64(settled)/3 && s.shutting == 0 {
-			client = s.client
+			voter = client{s.process, s.client}
 		}
-		n.voters = append(n.voters, client)
+		n.voters = append(n.voters, voter)
 	}
 	j.settle(m)
 	j.refused[m] = n
@@ -228,7 +225,7 @@ func (j *appJudge) words(a *asking, e appEvent) {
 	s := j.seats[e.Seat]
 	for m, said := range e.Said {
 		n := j.refused[m]
-		if n == nil || n.to != 0 || n.code == unanswered || n.voters[e.Seat] != s.client || !n.clean || s.stopped ||
+		if n == nil || n.to != 0 || n.code == unanswered || n.voters[e.Seat] != (client{s.process, s.client}) || !n.clean || s.stopped ||
 			!s.paths[m].well(n.from-int64(settled)) || s.resumed > n.from-int64(settled) {
 			continue
 		}
