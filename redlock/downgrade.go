@@ -47,16 +47,11 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if !l.c.alive.enter() {
 		return nil, &keyError{op: opDowngrade, key: l.key, err: ErrClosed}
 	}
-	down, err := l.turn(to)
+	down, r, err := l.downgrade(to)
 	if err != nil {
 		l.c.alive.leave()
 		return nil, err
 	}
-	h := down.hold
-	h.mu.Lock()
-	members := h.b.Owed()
-	h.mu.Unlock()
-	r := h.submitDowngrade(members, h.terms.ttl, false)
 	defer r.Free()
 	if !l.c.keeper.add(down) {
 		return nil, &keyError{op: opDowngrade, key: l.key, err: ErrClosed}
@@ -64,6 +59,19 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	l.c.owners.put(down)
 	_, _ = r.Wait(ctx, r.Sent, l.c.cfg.MemberTimeout)
 	return down, nil
+}
+
+// downgrade turns the lease, and tells the members.
+func (l *Lease) downgrade(to *kind) (*Lease, *quorum.Round, error) {
+	down, err := l.turn(to)
+	if err != nil {
+		return nil, nil, err
+	}
+	h := down.hold
+	h.mu.Lock()
+	members := h.b.Owed()
+	h.mu.Unlock()
+	return down, h.submitDowngrade(members, h.terms.ttl, false), nil
 }
 
 // turn ends the lease, and returns one of another kind that goes on with its votes.

@@ -249,6 +249,28 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 	if !c.alive.enter() {
 		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 	}
+	now := time.Now()
+	l, r := c.takeOver(ctx, name, &h, anew, longest, now)
+	defer r.Free()
+	v, cause := r.Wait(ctx, now, c.cfg.MemberTimeout)
+	f := quorum.Failure{Op: "adopt", Key: name, Need: c.need, Votes: r.Votes(c.members)}
+	_, no, _ := f.Counts()
+	kind := c.tookOver(l, v, no)
+	if kind == nil {
+		if !c.keeper.add(l) {
+			return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
+		}
+		return l, nil
+	}
+	c.waited(&f, v, cause)
+	if kind == ErrNoQuorum && c.isClosed() { // perhaps under the round: then that is why
+		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
+	}
+	return nil, &QuorumError{Failure: f, kind: kind, cause: cause}
+}
+
+// takeOver submits the round of an adoption. The lease is nobody's before tookOver says so. anew: it gets another owner.
+func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew bool, longest time.Duration, now time.Time) (*Lease, *quorum.Round) {
 	owner, former := *h.owner, ""
 	if anew {
 		owner, former = c.adopter(*h.owner), *h.owner
@@ -256,35 +278,27 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former, longest: longest}
 	held.b = ballot.Adopt(held.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
 	held.b.Won(h.terms.has())
-	now := time.Now()
-	// What a majority is about to confirm, and no more: a renewal only lengthens. Nobody has the
-	// lease before that.
+	// What a majority is about to confirm, and no more: a renewal only lengthens.
 	until := now.Add(clock.Validity(h.terms.ttl, c.cfg.Drift))
 	l := newLease(ctx, held, result{Grant: ballot.Grant{Token: int64(h.token), Until: until}}, now)
-	r := c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true, ctx: ctx}, now)
-	defer r.Free()
-	v, cause := r.Wait(ctx, now, c.cfg.MemberTimeout)
+	return l, c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true, ctx: ctx}, now)
+}
+
+// tookOver ends an adoption that so many members have refused. It returns why the lease is not held, or nil.
+func (c *Client) tookOver(l *Lease, v quorum.Verdict, no int) error {
+	h := l.hold
 	if v == quorum.Won && l.Err() == nil {
-		held.adopted = anew // nobody else has the lease before add
-		if !c.keeper.add(l) {
-			return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
-		}
-		return l, nil
+		h.adopted = h.former != "" // nobody else has the lease yet
+		return nil
 	}
-	f := quorum.Failure{Op: "adopt", Key: name, Need: c.need, Votes: r.Votes(c.members)}
-	c.waited(&f, v, cause)
-	_, no, _ := f.Counts()
 	if _, ended := l.end(ErrNotHeld); ended { // it is the members' as before
 		c.alive.leave()
 	}
 	if no >= c.need {
-		return nil, &QuorumError{Failure: f, kind: ErrNotHeld, cause: cause}
+		return ErrNotHeld
 	}
-	if anew {
-		c.tried(former, owner, time.Now())
+	if h.former != "" {
+		c.tried(h.former, h.owner, time.Now())
 	}
-	if c.isClosed() { // perhaps under the round: then that is why
-		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
-	}
-	return nil, &QuorumError{Failure: f, kind: ErrNoQuorum, cause: cause}
+	return ErrNoQuorum
 }

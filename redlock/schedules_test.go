@@ -5,6 +5,7 @@ package redlock
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -110,6 +111,7 @@ type schedBounds struct {
 	kinds     [schedClients]*kind // what each client asks for; nil: the exclusive lock
 	maxStates int
 	slotsBounds
+	leaseBounds
 }
 
 func (b schedBounds) withDefaults() schedBounds {
@@ -127,7 +129,9 @@ const (
 	schedIdle   schedPhase = iota
 	schedTrying            // the ballot says what to do
 	schedHolding
-	schedDone // no more attempts
+	schedAdopting
+	schedHanded // the lease was handed off, and calls are still under way
+	schedDone   // no more attempts
 )
 
 // schedMsg is a call on its way to a member, and then its answer.
@@ -140,6 +144,7 @@ type schedMsg struct {
 	epoch       uint64
 	reply       scriptReply
 	idle        bool // was not sent: the member is in quarantine
+	leaseMsg
 }
 
 type schedRenewal struct {
@@ -148,6 +153,8 @@ type schedRenewal struct {
 	yes, refused quorum.Set
 	decided      bool
 	forced       bool // sent when a majority had been forced
+	adopts       bool
+	failed       quorum.Set // members that did not say, of an adoption
 }
 
 type schedClient struct {
@@ -174,6 +181,7 @@ type schedClient struct {
 	behind quorum.Set          // clients whose tickets were final when the attempt began
 
 	slotsClient
+	leaseClient
 }
 
 // schedWorld is a state of everything. What it points to is never changed, except the clients that own and client have
@@ -183,7 +191,9 @@ type schedWorld struct {
 	c       [schedClients]*schedClient
 	own     quorum.Set // clients that are this world's
 	ballots quorum.Set // and have ballots of their own
-	used    struct{ splits, ticks, breaks, lost, cancels, extends, lapses, forgets, forced, gathers int }
+	used    struct {
+		splits, ticks, breaks, lost, cancels, extends, lapses, forgets, forced, gathers, downgrades, handoffs, stops int
+	}
 	gen     [schedMembers]uint64 // memories that a member lost
 	rest    [schedMembers]int    // ticks until its quarantine ends
 	won     int64                // greatest token of an attempt that won
@@ -191,6 +201,7 @@ type schedWorld struct {
 	tokens  []int64              // of all that won
 	counted [schedMembers]int64  // greatest token of a vote that decided
 	slots   slotsWorld
+	handed  []schedHandoff // never changed
 	wrong   string
 }
 
@@ -222,6 +233,10 @@ const (
 	actGather // a lease asks for its slots where they are not given
 	actSet    // somebody begins to store a limit
 	actSetAt  // a member is asked about it, and answers
+	actDowngrade
+	actHandoff
+	actAdopt // the hand-off of that number
+	actStop  // as actExec, but the script ends behind a write: i is the member, and as often as there are members, writes
 )
 
 // schedPlay is a call that a member executes, and schedOutcome what follows.
@@ -299,10 +314,14 @@ func (s *search) states(c int) []member.State {
 func (r recorder) Submit(c *member.Call) {
 	s, round := r.s, c.Sink.(*quorum.Round)
 	cl := s.w.c[r.c]
-	m := schedMsg{scriptCall: s.call(c.Cmd), sent: round.Sent, part: round.TTL, epoch: cl.epoch[r.i]}
+	m := schedMsg{scriptCall: s.call(c.Cmd), sent: round.Sent, part: round.TTL, epoch: cl.epoch[r.i], leaseMsg: leaseMsg{attempt: cl.attempt}}
 	switch j := round.Judge.(type) {
 	case *renewal:
 		m.renewal = len(cl.renewals)
+	case withdrawal:
+		m.unheard = true
+	case *orphan:
+		m.orphan, m.old = cl.orphaned(j), true
 	case rejoinJudge:
 		for n := range cl.renewals {
 			if cl.renewals[n].sent.Equal(j.n.sent) {
@@ -385,6 +404,8 @@ func (b *schedBounds) hangs(i int) bool { return b.hung == i+1 }
 
 func (s *search) kind(c int) *kind {
 	switch k := s.bounds.kinds[c]; {
+	case s.w != nil && s.w.c[c].turned != nil:
+		return s.w.c[c].turned
 	case s.bounds.slots > 0:
 		return &s.sem
 	case k != nil:
@@ -399,6 +420,9 @@ func (s *search) terms(c int) terms {
 	t := terms{kind: s.kind(c), ttl: s.cfg.TTL, renew: s.bounds.renew}
 	if s.bounds.slots > 0 {
 		t.permits = s.permitTerms(c)
+	}
+	if s.w != nil && s.w.c[c].former != "" {
+		t = t.with(s.w.c[c].b.Permits())
 	}
 	return t
 }
@@ -417,6 +441,7 @@ func (s *search) initial() *schedWorld {
 		if w.c[c] = (&schedClient{}); c >= s.bounds.clients || c > 0 && s.bounds.alone {
 			w.c[c].phase = schedDone
 		}
+		w.c[c].adopts = c >= s.bounds.clients-s.bounds.adopters
 	}
 	for i := range w.m {
 		n, end := s.bounds.counters[i], schedNow/1000+3_600_000
@@ -483,7 +508,9 @@ func (s *search) client(w *schedWorld, c int) *schedClient {
 // attempt is the client's attempt, for one event.
 func (s *search) attempt(c int) *attempt {
 	cl := s.w.c[c]
-	s.a = attempt{hold: hold{c: s.stubs[c], wire: s.wire(c), terms: s.terms(c), owner: cl.name, n: uint64(cl.attempt), b: cl.b}}
+	s.a = attempt{hold: hold{
+		c: s.stubs[c], wire: s.wire(c), terms: s.terms(c), owner: cl.name, n: uint64(cl.attempt), b: cl.b, former: cl.former, adopted: cl.adopted,
+	}}
 	s.a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
 	return &s.a
 }
@@ -523,9 +550,10 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 		cl := w.c[c]
 		switch cl.phase {
 		case schedIdle:
-			add(actStart, c, 0)
+			s.adopters(w, c, add)
 		case schedHolding:
 			holds = true
+			s.leaves(w, c, add)
 			if s.bounds.turns == 0 {
 				add(actUnlock, c, 0)
 			}
@@ -535,7 +563,7 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 			if w.used.gathers < s.bounds.gathers && !cl.gathered && cl.b.Lacking() != 0 {
 				add(actGather, c, 0)
 			}
-		case schedTrying:
+		case schedTrying, schedAdopting:
 			if w.used.cancels < s.bounds.cancels {
 				add(actCancel, c, 0)
 			}
@@ -546,6 +574,7 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 		for i := range cl.req {
 			if len(cl.req[i]) > 0 && !s.bounds.hangs(i) {
 				add(actExec, c, i)
+				s.stops(w, c, i, add)
 			}
 			if len(cl.rep[i]) > 0 {
 				add(actAnswer, c, i)
@@ -648,8 +677,11 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 	case actCancel:
 		s.client(v, c)
 		s.say("%v gives up", who(c))
-		v.used.cancels++
-		s.end(c)
+		if v.used.cancels++; v.c[c].phase == schedAdopting {
+			s.adoptionEnds(c, s.adopting(c), quorum.Undecided)
+		} else {
+			s.end(c)
+		}
 	case actExtend:
 		s.extendLess(v, c)
 	case actLapse:
@@ -680,6 +712,14 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 	case actSetAt:
 		settles = false
 		s.setAt(v, i, member.Answered)
+	case actDowngrade:
+		s.downgrade(v, c)
+	case actHandoff:
+		s.handOff(v, c)
+	case actAdopt:
+		s.adopt(v, c, i)
+	case actStop:
+		s.stop(c, i%schedMembers, i/schedMembers)
 	}
 	if a.kind == actTick || a.kind == actForget {
 		for c := range s.bounds.clients {
@@ -732,7 +772,7 @@ func (s *search) execute(c, i int, m schedMsg) {
 			if p.Readers && s.kind(k).name == KindWrite {
 				continue // its release serves readers in any case
 			}
-			if w.c[k].live(p.Owner) {
+			if w.c[k].live(p.Owner) && w.c[k].pushed() {
 				cl := s.own(w, k)
 				cl.push[i] = append(slices.Clip(cl.push[i]), p)
 			}
@@ -741,7 +781,8 @@ func (s *search) execute(c, i int, m schedMsg) {
 			s.count("hand-overs")
 		}
 	}
-	if w.c[c].live(m.owner) && m.op != opRelease {
+	s.freed(before, after, c, i, &m)
+	if w.c[c].hears(&m) {
 		if s.bounds.prompt {
 			s.client(w, c)
 			s.answer(c, i, &m, member.Answered)
@@ -780,7 +821,7 @@ func (s *search) broken(c, i int) {
 	}
 	cl.req[i] = owed
 	for _, m := range calls {
-		if m.op != opRelease && cl.live(m.owner) {
+		if cl.hears(&m) {
 			s.answer(c, i, &m, member.Unknown)
 		}
 	}
@@ -915,7 +956,7 @@ func (s *search) start(c int) {
 // answer gives an answer to what judges it.
 func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 	cl := s.w.c[c]
-	if !cl.live(m.owner) {
+	if !cl.hears(m) {
 		return
 	}
 	st := s.state(c, i)
@@ -931,7 +972,9 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 		call.Err = member.ErrBroken
 	case o == member.NotSent:
 		call.Err = &member.QuarantineError{Until: st.Quarantine}
-	case m.op == opExtend:
+	case m.reply.err != "":
+		call.Outcome, call.Err = member.Refused, errors.New(m.reply.err)
+	case m.op == opExtend || m.op == opAdopt:
 		call.Reply = member.Reply{Kind: '*', Elems: []member.Reply{said}}
 	case m.reply.server > 0:
 		next := member.Reply{Kind: '$', Str: []byte(m.reply.next)}
@@ -942,12 +985,21 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 	default:
 		call.Reply = said
 	}
-	if !m.regain && (m.op == opExtend || m.op == opRejoin) {
+	if m.old {
+		s.outdated(c, i, m, call)
+		return
+	}
+	if !m.regain && (m.op == opExtend || m.op == opRejoin || m.op == opAdopt) {
 		s.renewed(c, m, call)
 		return
 	}
 	a := s.attempt(c)
 	r := &quorum.Round{Question: quorum.Question{Op: m.op, Sent: m.sent, TTL: m.part}}
+	if m.op == opDowngrade {
+		downgraded{&a.hold}.Judge(r, call)
+		cl.b = a.b
+		return
+	}
 	if m.regain {
 		regained{&a.hold}.Judge(r, call)
 		cl.b = a.b
@@ -1217,8 +1269,13 @@ func (s *search) end(c int) {
 // over forgets what an attempt that has ended does not look at any more.
 func (s *search) over(c int) {
 	cl := s.w.c[c]
+	s.leaseOver(c)
 	cl.phase = schedIdle
-	if cl.attempt >= s.bounds.attempts {
+	most := s.bounds.attempts
+	if cl.adopts {
+		most = max(1, int(s.bounds.tries[c]))
+	}
+	if cl.attempt >= most {
 		cl.phase = schedDone
 	}
 	cl.rep, cl.push = [schedMembers][]schedMsg{}, [schedMembers][]script.Push{}
@@ -1293,7 +1350,7 @@ func (s *search) watch(c int) {
 // renewed gives an answer to a renewal.
 func (s *search) renewed(c int, m *schedMsg, call *member.Call) {
 	cl := s.w.c[c]
-	if cl.phase != schedHolding || m.renewal >= len(cl.renewals) {
+	if cl.phase != schedHolding && cl.phase != schedAdopting || m.renewal >= len(cl.renewals) {
 		return
 	}
 	st := &cl.renewals[m.renewal]
@@ -1306,17 +1363,21 @@ func (s *search) renewed(c int, m *schedMsg, call *member.Call) {
 		sent = s.now
 	}
 	item := renewItem{l: l, ttl: st.ttl, yes: st.yes, refused: st.refused, decided: st.decided}
-	n := &renewal{k: &s.stubs[c].keeper, sent: sent, items: []renewItem{item}}
+	n := &renewal{k: &s.stubs[c].keeper, sent: sent, items: []renewItem{item}, adopt: st.adopts, manual: st.adopts}
 	r := &quorum.Round{Question: quorum.Question{Op: m.op, Sent: sent, TTL: st.ttl}}
 	s.stubs[c].keeper.leases = nil
 	was := st.decided
-	if m.op == opExtend {
+	if m.op != opRejoin {
 		n.Judge(r, call)
 	} else {
 		rejoinJudge{n, 0}.Judge(r, call)
 	}
 	it := n.items[0]
 	st.yes, st.refused, st.decided = it.yes, it.refused, it.decided
+	if cl.phase == schedAdopting {
+		s.adoptionHeard(c, call, l)
+		return
+	}
 	if s.rules.revive && l.err == nil && !was && it.decided {
 		l.until = n.sent.Add(clock.Validity(st.ttl, s.cfg.Drift))
 		s.say("  %v believes its lease for %v", who(c), clock.Until(l.until, s.now))
@@ -1401,8 +1462,11 @@ func (s *search) tick(w *schedWorld) {
 		}
 	}
 	for c := range s.bounds.clients {
-		if w.c[c].phase == schedHolding {
+		switch w.c[c].phase {
+		case schedHolding:
 			s.watch(c)
+		case schedAdopting:
+			s.adoptionWaits(c)
 		}
 	}
 }
@@ -1443,6 +1507,8 @@ func (s *search) check(w *schedWorld) {
 	} else {
 		s.checkHolders(w)
 	}
+	s.checkReaders(w)
+	s.checkVotes(w)
 	if s.inFlight(w) {
 		return
 	}
@@ -1451,7 +1517,7 @@ func (s *search) check(w *schedWorld) {
 			continue
 		}
 		for _, o := range w.m[i].read().owners {
-			if o != schedOther && !slices.ContainsFunc(w.c[:], func(cl *schedClient) bool { return cl.live(o) }) {
+			if o != schedOther && !s.mayStay(w, o) {
 				s.wrong("%s is left behind at member %d", o, i)
 			}
 		}
@@ -1464,7 +1530,7 @@ func (s *search) checkHolders(w *schedWorld) {
 		if s.believes(w, c) {
 			holders++
 			if s.kind(c).together {
-				stale = stale || w.c[c].token <= w.written
+				stale = stale || w.c[c].token < w.written || w.c[c].token == w.written && !w.c[c].wrote
 			} else {
 				alone, stale = true, stale || w.c[c].token != w.won
 			}
@@ -1504,6 +1570,7 @@ func (s *search) key(w *schedWorld) explore.Key {
 	}
 	u := &w.used
 	out := append(s.out[:0], byte(u.splits), byte(u.ticks), byte(u.breaks), byte(u.lost), byte(u.cancels), byte(u.extends), byte(u.lapses), byte(u.forgets), byte(u.forced), byte(u.gathers))
+	out = append(out, byte(u.downgrades), byte(u.handoffs), byte(u.stops))
 	out = appendNumbers(out, w.won, w.written)
 	if s.bounds.lapses > 0 { // else the greatest says it all
 		out = appendNumbers(out, w.tokens...)
@@ -1513,6 +1580,9 @@ func (s *search) key(w *schedWorld) explore.Key {
 	}
 	if s.bounds.slots > 0 {
 		out = s.appendSlots(out, w)
+	}
+	if s.bounds.changes() {
+		out = s.appendLeases(out, w)
 	}
 	for c := range s.bounds.clients {
 		cl := w.c[c]
@@ -1601,7 +1671,10 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		}
 		b = cl.probe().AppendVoter(b, i, s.clocks(cl, i))
 		for _, r := range cl.renewals {
-			b = append(b, flag(r.yes.Has(i)), flag(r.refused.Has(i)))
+			b = append(b, flag(r.yes.Has(i)), flag(r.refused.Has(i))|flag(r.failed.Has(i))<<1)
+		}
+		for _, o := range cl.orphans {
+			b = append(b, flag(o.at == i))
 		}
 		for _, q := range [...][]schedMsg{cl.req[i], cl.rep[i], cl.zombies[i]} {
 			b = append(b, byte(len(q)))
@@ -1629,10 +1702,15 @@ func (s *search) appendMessage(b []byte, cl *schedClient, i int, m *schedMsg) []
 	if s.bounds.slots > 0 {
 		b = appendWants(b, m.scriptCall)
 	}
-	if !cl.live(m.owner) {
+	if m.op == opAdopt {
+		b = appendText(b, m.former)
+	}
+	if !cl.hears(m) {
 		return b
 	}
-	b = s.appendTime(b, m.sent)
+	if b = s.appendTime(b, m.sent); s.bounds.changes() {
+		b = append(b, flag(m.old)|flag(m.unheard)<<1|flag(m.attempt == cl.attempt)<<2, byte(m.orphan))
+	}
 	b = append(b, byte(m.renewal), flag(m.epoch == cl.epoch[i]), flag(m.idle)|flag(m.regain)<<1)
 	b = appendNumbers(b, m.reply.n, m.reply.server-schedNow)
 	b = appendText(b, m.reply.next)
@@ -1687,6 +1765,7 @@ func (s *search) finish(w *schedWorld, can map[explore.Key]bool) string {
 	s.stats = map[string]int{}
 	b := &s.bounds
 	b.splits, b.ticks, b.cancels, b.lost, b.breaks, b.forgets, b.gathers, b.turns = 1<<20, 1<<20, 0, 0, 0, 0, 0, 0
+	b.downgrades, b.handoffs, b.stopped = 0, 0, 0
 	defer func() { s.stats, s.bounds = stats, bounds }()
 	var passed []explore.Key
 	var turns [schedClients]int // pauses of each that have ended
@@ -1694,7 +1773,9 @@ func (s *search) finish(w *schedWorld, can map[explore.Key]bool) string {
 		if w.wrong != "" {
 			return "on the way to the end: " + w.wrong
 		}
-		done := !slices.ContainsFunc(w.c[:], func(cl *schedClient) bool { return cl.phase != schedDone })
+		done := !slices.ContainsFunc(w.c[:], func(cl *schedClient) bool {
+			return cl.phase != schedDone && !(cl.phase == schedIdle && cl.adopts && len(w.handed) == 0)
+		})
 		rests := !s.inFlight(w)
 		if done && rests {
 			break
@@ -1728,7 +1809,7 @@ func (s *search) finish(w *schedWorld, can map[explore.Key]bool) string {
 	for _, key := range passed {
 		can[key] = true
 	}
-	return ""
+	return s.ended(w)
 }
 
 // soonest is what happens first of what can.
@@ -1738,7 +1819,7 @@ func (s *search) soonest(w *schedWorld, splits int, turns *[schedClients]int) sc
 		switch a.kind {
 		case actExec, actAnswer, actPush, actZombie, actSetAt:
 			return a
-		case actStart, actUnlock, actOther:
+		case actStart, actUnlock, actOther, actAdopt:
 			if next.kind == actTick || next.kind == actSplit {
 				next = a
 			}
@@ -1954,14 +2035,14 @@ func counterExamples(t *testing.T, place string) {
 
 // schedLetters spell the kinds of actions in a recorded schedule: "xB2" is that member 2 executes the next
 // request of client B.
-const schedLetters = "sxaplbztucevofFgwLm"
+const schedLetters = "sxaplbztucevofFgwLmdhyS"
 
 func (a schedAction) String() string {
 	l := schedLetters[a.kind : a.kind+1]
 	switch a.kind {
 	case actTick, actSet:
 		return l
-	case actStart, actUnlock, actCancel, actExtend, actSplit, actGather:
+	case actStart, actUnlock, actCancel, actExtend, actSplit, actGather, actDowngrade, actHandoff:
 		return l + clientName(int(a.c))
 	case actLapse, actOther, actForget, actForce, actSetAt:
 		return fmt.Sprint(l, a.i)
@@ -1975,7 +2056,7 @@ func parseAction(word string) schedAction {
 		if ch >= 'A' {
 			a.c = int8(ch - 'A')
 		} else {
-			a.i = int8(ch - '0')
+			a.i = 10*a.i + int8(ch-'0')
 		}
 	}
 	return a

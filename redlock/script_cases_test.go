@@ -746,6 +746,7 @@ func (s *sharedSite) edit(words []string) string {
 type scriptCall struct {
 	op         string
 	owner      string
+	former     string // of an adoption
 	hint       string
 	ttl, entry int64
 	token      int64

@@ -21,14 +21,16 @@ for slot in string.gmatch(ARGV[5], '%d+') do
   if not string.find(record, ' ' .. slot .. ':', 1, true) then return {0} end
 end
 if not has then
-  -- In one command: two records never name one slot, or a sweep of the one would free it under the other.
+  -- In one command: two records never name one slot, or a sweep of the one would free it under the other. What is left of
+  -- the former has ended, and . says so until it is gone: who reads the permits sweeps it where this script ends early.
   local set = {}
   for slot in string.gmatch(record, ' (%d+):') do
     set[#set + 1] = slot
     set[#set + 1] = owner
   end
-  redis.call('HSET', KEYS[1], owner, record, former, '0', unpack(set))
+  redis.call('HSET', KEYS[1], owner, record, former, '0', '.', '0', unpack(set))
 end
 redis.call('HDEL', KEYS[1], former)
 keep(owner, record, ttl)
+if not has then redis.call('HSET', KEYS[1], '.', text(earliest)) end
 return {1}
