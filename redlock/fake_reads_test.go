@@ -147,6 +147,37 @@ func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
 	}
 }
 
+// Where the slot of a lock has come to another master, nobody joins the read phase that came along. Readers that take
+// turns in the hold of one client would keep it for ever.
+func TestReadPhaseThatNobodyJoinsEndsForReadersOfOthers(t *testing.T) {
+	redlock.Pair(t, 1, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
+		first := reads(t, a, "k")
+		s := cluster.Servers[0]
+		redlock.Admin(t, s, "HSET", "k", "r", redlock.Admin(t, s, "HGET", "k", "r").(string)+"of another master")
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					if l, err := a.RWMutex("k").RLock(ctx); err == nil {
+						time.Sleep(300 * time.Millisecond)
+						_ = l.Unlock(context.Background())
+					}
+				}
+			})
+			time.Sleep(150 * time.Millisecond)
+		}
+		unlock(t, first)
+		patient, enough := context.WithTimeout(t.Context(), entry+time.Second)
+		defer enough()
+		l, err := b.RWMutex("k").RLock(patient)
+		cancel()
+		require.NoError(t, err)
+		unlock(t, l)
+		wg.Wait()
+	}, redlock.Quiet)
+}
+
 // The grant itself names a writer that waits: those that waited for it come in, and nobody after
 // them. Without pushes, the answers to heartbeats name it.
 func TestHoldThatIsGrantedBeforeAWriterTakesNobodyElse(t *testing.T) {

@@ -448,7 +448,7 @@ func readWord(l *Lease, member int, word int64, sent time.Time) {
 	}
 	all.shard.mu.Lock()
 	defer all.shard.mu.Unlock()
-	if word == script.WriterWaits {
+	if word == script.Closed {
 		if all.warned = l.hold; all.lease != nil {
 			all.shard.removeLocked(all)
 		}

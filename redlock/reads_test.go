@@ -58,7 +58,7 @@ func TestMajorityMustSayThatNobodyWaits(t *testing.T) {
 	require.Equal(t, before, h.seen, "to an earlier question")
 	says(2, script.NobodyWaits, two)
 	require.Equal(t, two, h.seen)
-	says(0, script.WriterWaits, one)
+	says(0, script.Closed, one)
 	require.Empty(t, h.shard.m, "once is enough of the contrary")
 	h.c.need = 1
 	require.NoError(t, first.Unlock(t.Context()))

@@ -330,7 +330,7 @@ func (l Lock) ExtendedBy(s *Script) Lock {
 // Renewal lengthens several leases in one call, all by the same script. It has the name of each lock
 // first, then the owner and TTL of each. The reply is an array with one number per lease:
 //
-//   - above 0: the lease is lengthened. Of readers, WriterWaits and NotDowngraded say more.
+//   - above 0: the lease is lengthened. Of readers, Closed and NotDowngraded say more.
 //   - 0: the owner does not have the lock.
 //   - below 0: the key is not a lock.
 type Renewal struct {

@@ -75,10 +75,11 @@ const readersFirst = "+" // no owner begins so
 
 // These are the words of a Renewal by RWExtend. Each is a yes to a reader.
 const (
-	// NobodyWaits says no more: the member has no queue, so no writer waits there.
+	// NobodyWaits says no more: the member has no queue, so no writer waits there, and others may join.
 	NobodyWaits = 1
-	// WriterWaits says that the member has a queue of writers.
-	WriterWaits = 2
+	// Closed says that nobody joins the read phase of the member: it has a queue of writers, or another master, to which the
+	// slot came, began no such phase. Those whom the member refuses get in when the phase has ended.
+	Closed = 2
 	// NotDowngraded says that the vote is a writer's still: the downgrade has not come to the member.
 	NotDowngraded = 3
 )
