@@ -46,11 +46,17 @@ type ReplyError struct {
 	Text string
 }
 
-func (e *ReplyError) Error() string { return e.Text }
+func (e *ReplyError) Error() string {
+	if e.Kind == KindForgot {
+		return e.Text + ": " + ErrQuarantined.Error()
+	}
+	return e.Text
+}
 
-// Is reports whether target is ErrTokensExhausted and the member said so.
+// Is reports whether target is what the member said: ErrTokensExhausted, or ErrQuarantined where it has just been found
+// to have forgotten.
 func (e *ReplyError) Is(target error) bool {
-	return target == ErrTokensExhausted && e.Kind == KindExhausted
+	return target == ErrTokensExhausted && e.Kind == KindExhausted || target == ErrQuarantined && e.Kind == KindForgot
 }
 
 // These are the errors of a call without an answer. They appear wrapped, with the member's own

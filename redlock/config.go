@@ -127,7 +127,9 @@ const (
 	// Strict is Quarantine, except that a member stays out if too few members know its counters.
 	Strict
 	// GuardOff trusts a member that comes back with an old marker. It is for members with
-	// appendfsync always. A member that comes back without a marker has forgotten nevertheless.
+	// appendfsync always. A member that comes back without a marker has forgotten nevertheless,
+	// unless FreshMembers says that nothing is ever held at an empty one: with both, a test suite
+	// may empty its members between tests (FLUSHALL), and no client waits.
 	GuardOff
 )
 

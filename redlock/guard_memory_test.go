@@ -79,6 +79,32 @@ func TestFlushWhileNobodyLooksEndsTheGeneration(t *testing.T) {
 	}, rarely)
 }
 
+// A test suite empties its members between tests. The first answer says what that means; with both options it means nothing.
+func TestMembersThatAreEmptiedVoteAtOnceOnlyIfNothingIsEverHeldThere(t *testing.T) {
+	for name, off := range map[string]bool{"guard off, and fresh": true, "fresh": false} {
+		t.Run(name, inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
+			p := voting(t, cluster, 3, short, redlock.WithFreshMembers(), func(c *redlock.Config) {
+				if off {
+					c.RestartGuard = redlock.GuardOff
+				}
+			})
+			old := p.Lock(t, "k")
+			for range 3 {
+				time.Sleep(time.Millisecond)
+				require.NoError(t, cluster.Flush(0, 1, 2))
+				l, err := p.Mutex("k").TryLock(t.Context())
+				if !off {
+					require.ErrorIs(t, err, redlock.ErrQuarantined)
+					continue
+				}
+				require.NoError(t, err)
+				require.Greater(t, l.Token(), old.Token())
+				unlock(t, l)
+			}
+		}))
+	}
+}
+
 // While a member is in quarantine it is asked for nothing that could be a vote.
 func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
 	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {

@@ -279,11 +279,12 @@ func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *ballot.
 // comesBack reports whether a call that does not wait for the lock is worth making once more: it found connections that had
 // ended, and the members that had them are there again. It waits for those whose connections have just ended, for
 // Config.MemberTimeout since the call began. A member that was dialled in vain is not waited for. Connections end while all
-// members are well: a process that was frozen, or a proxy with a bound for idle connections. What the first call may have
+// members are well: a process that was frozen, or a proxy with a bound for idle connections. A member that was found to be
+// empty may vote at once, too: see GuardOff. What the first call may have
 // left at a member is released ahead of the second one, which has another owner.
 func (c *Client) comesBack(ctx context.Context, at uint16, err error, began time.Time) bool {
 	var e *QuorumError
-	if !errors.As(err, &e) || e.kind != ErrNoQuorum {
+	if !errors.As(err, &e) || e.kind != ErrNoQuorum && e.kind != ErrQuarantined {
 		return false
 	}
 	lost, had := quorum.Set(0), 0
@@ -291,7 +292,8 @@ func (c *Client) comesBack(ctx context.Context, at uint16, err error, began time
 		switch {
 		case v.Vote == quorum.Yes:
 			had++
-		case errors.Is(v.Err, member.ErrDown), errors.Is(v.Err, member.ErrBroken), errors.Is(v.Err, member.ErrStalled):
+		case errors.Is(v.Err, member.ErrDown), errors.Is(v.Err, member.ErrBroken), errors.Is(v.Err, member.ErrStalled),
+			ballot.KindOf(v.Err) == member.KindForgot:
 			lost = lost.With(i)
 		}
 	}

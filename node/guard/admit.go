@@ -168,7 +168,9 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
 		do, quarantine := decide(m, runID, v)
 		base := int64(0)
-		if do == markNew && (s.based() || !m.promoted()) { // else its former master may go on granting: it begins when that has ended
+		// Without a base it begins at its own time, which is after all that it granted: where its former master may go on
+		// granting, when that has ended; and where it was emptied, and votes nevertheless.
+		if do == markNew && !v.known && (s.based() || !m.promoted()) {
 			base = g.beginning()
 		}
 		if do == markLost && t.Shard != nil && m.id == "" && !m.promoted() && s.inherited(on) {

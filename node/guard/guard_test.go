@@ -32,6 +32,7 @@ func TestWhatAMarkerMeans(t *testing.T) {
 		{"names an earlier process of a master, guard off", marker{id: "other 1", recall: recall{repl: "a", now: "b", older: "000"}}, with(func(v *view) { v.mode = Off }), accept, 0},
 		{"names the master of before, guard off", marker{id: "other 1", recall: recall{repl: "a", now: "b", older: "a"}}, with(func(v *view) { v.mode = Off }), markLost, q},
 		{"missing, guard off", none, with(func(v *view) { v.mode, v.known = Off, true }), markLost, q},
+		{"missing, guard off, fresh", none, with(func(v *view) { v.mode, v.known, v.saw, v.fresh = Off, true, true, true }), markNew, 0},
 		{"missing at all members, old servers", none, all, markNew, 0},
 		{"missing at all, young servers", none, with(func(v *view) { v.uptime = 10 * time.Second }), markNew, 21 * time.Second},
 		{"missing at all, just started", none, with(func(v *view) { v.uptime = 0 }), markNew, q},

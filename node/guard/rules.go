@@ -22,7 +22,7 @@ const (
 	Strict
 	// Off believes that a member which comes back with an old marker remembers everything. It is
 	// for members with appendfsync always. A member without a marker has forgotten all the same,
-	// and so has a replica that took over.
+	// unless Config.Fresh is set, too. So has a replica that took over.
 	Off
 )
 
@@ -69,6 +69,8 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 		return accept, 0
 	case m.id != "" && v.mode == Off && (m.known() || !m.promoted()): // its own data, and no replica's
 		return accept, 0
+	case m.id == "" && v.mode == Off && v.fresh: // a test suite empties its members as it likes
+		return markNew, 0
 	case m.id != "":
 		return markLost, v.q
 	case v.known:
