@@ -275,6 +275,7 @@ func TestArgumentsOfASemaphoreThatCannotWorkAreNamed(t *testing.T) {
 }
 
 func TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd(t *testing.T) {
+	var told tracer
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		renewed := permit(t, p, "k", 2, redlock.AutoRenew(time.Second))
 		fixed := permit(t, p, "k", 2, redlock.TTL(2*time.Second))
@@ -284,6 +285,7 @@ func TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd(t *testing.T) {
 		time.Sleep(200 * time.Millisecond)
 		require.ErrorIs(t, fixed.Err(), redlock.ErrLost)
 		require.Equal(t, redlock.LostExpired, redlock.LostFor(fixed))
+		require.Empty(t, heardLost(&told), "it ended as it was asked to")
 		next := waits.Get(t)
 		require.Equal(t, fixed.Slot(), next.Slot(), "a slot is free when its lease has ended")
 		require.Greater(t, next.Token(), fixed.Token())
@@ -297,7 +299,7 @@ func TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd(t *testing.T) {
 		require.ErrorIs(t, next.Unlock(t.Context()), redlock.ErrNotHeld)
 		time.Sleep(time.Second)
 		noKeys(t, d)
-	}, redlock.Quiet)
+	}, redlock.Quiet, redlock.WithTracer(&told))
 }
 
 // A crashed holder's slots come back when its TTL is over, and not before.

@@ -392,10 +392,14 @@ func (l *Lease) lose(reason LostReason) {
 	l.c.teller.tell(slices.Repeat([]*LostError{err}, owed.losses)...)
 }
 
-// over ends the lease for its holder. What it owes is nothing if the lease had ended before.
+// over ends the lease for its holder. What it owes is nothing if the lease had ended before. A permit of a fixed TTL that
+// nobody gave back ends as it was asked to, as those of a rate limiter do: the Logger and the Tracer are not told.
 func (l *Lease) over(reason LostReason) (*LostError, debt) {
 	err := &LostError{Key: l.key, Kind: l.hold.terms.kind.name, Token: l.token, Reason: reason, Until: l.validity()}
 	owed, _ := l.end(err)
+	if err.Kind == KindSemaphore && reason == LostExpired && !l.renew {
+		owed.losses = 0
+	}
 	return err, owed
 }
 

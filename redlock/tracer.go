@@ -47,7 +47,7 @@ type AcquireEnd struct {
 	Waited      bool          // the call had to wait for the lock
 }
 
-// LostTracer receives leases that ended although their holder did not end them.
+// LostTracer receives leases that ended although their holder did not end them. A permit of a fixed TTL is none of them.
 type LostTracer interface{ Lost(e *LostError) }
 
 // ReleaseTracer receives unlocks.
