@@ -22,3 +22,9 @@ func CheckDuration(d time.Duration) error {
 	}
 	return nil
 }
+
+// FromMillis is what a member's milliseconds are: at least 0, and at most LongestDuration. A key may be given a TTL that is
+// no time.Duration.
+func FromMillis(ms int64) time.Duration {
+	return time.Duration(min(max(0, ms), int64(LongestDuration/time.Millisecond))) * time.Millisecond
+}

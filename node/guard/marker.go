@@ -101,8 +101,8 @@ func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 		return marker{}, errMarker
 	}
 	m := marker{
-		id: string(e[0].Str), state: string(e[1].Str), q: time.Duration(q) * time.Millisecond,
-		left: time.Duration(max(0, e[3].Int)) * time.Millisecond, clk: string(e[4].Str) == "1", arrived: arrived,
+		id: string(e[0].Str), state: string(e[1].Str), q: member.FromMillis(q),
+		left: member.FromMillis(e[3].Int), clk: string(e[4].Str) == "1", arrived: arrived,
 	}
 	m.recall = readRecall(e)
 	m.time = e[5].Int
@@ -142,7 +142,7 @@ func readGlance(r *member.Reply) (m marker, _ error) {
 		if err != nil {
 			return marker{}, errMarker
 		}
-		m.q = time.Duration(q) * time.Millisecond
+		m.q = member.FromMillis(q)
 	}
 	return m, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
@@ -22,7 +23,7 @@ func (b *Ballot) hashesHigher(waiter string) bool {
 
 // excluded books that the lock is another's at a member.
 func (m *Voter) excluded(a *Answer) {
-	m.retry = a.At.Add(time.Duration(-a.N)*time.Millisecond + time.Millisecond)
+	m.retry = a.At.Add(member.FromMillis(-a.N) + time.Millisecond)
 	m.word = refused
 	if m.yield == undone {
 		m.yield = settled

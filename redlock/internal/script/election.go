@@ -82,7 +82,7 @@ func ReadStanding(r *member.Reply) (s Standing, ok bool) {
 		return Standing{}, false
 	}
 	s = Standing{
-		Server: e[0].Int, TTL: time.Duration(max(0, e[1].Int)) * time.Millisecond, Owner: string(e[2].Str),
+		Server: e[0].Int, TTL: member.FromMillis(e[1].Int), Owner: string(e[2].Str),
 		Token: number(e[3]), Seq: number(e[4]), By: string(e[5].Str),
 	}
 	if len(e) == 7 && e[6].Kind == '$' {

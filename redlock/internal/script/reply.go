@@ -41,7 +41,7 @@ func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
 		if len(r.Elems) > 2 {
 			switch e := &r.Elems[2]; {
 			case e.Kind == ':':
-				a.Lives = time.Duration(max(0, e.Int)) * time.Millisecond
+				a.Lives = member.FromMillis(e.Int)
 			case len(e.Str) > 1:
 				a.Next = string(e.Str)
 			}
@@ -110,7 +110,7 @@ func ReadView(r *member.Reply) (v View, ok bool) {
 		return View{Foreign: true}, true
 	}
 	now := e[0].Int
-	v = View{TTL: time.Duration(max(0, e[1].Int)) * time.Millisecond, Counter: number(e[2])}
+	v = View{TTL: member.FromMillis(e[1].Int), Counter: number(e[2])}
 	if readers := e[5].Elems; e[5].Kind == '*' {
 		drawn, told, _ := strings.Cut(string(e[4].Str), " ")
 		told, _, _ = strings.Cut(told, " ")
