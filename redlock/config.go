@@ -48,7 +48,8 @@ type Config struct {
 	// by a thousandth for each client, up to four times Entry, and heartbeats come as much more
 	// seldom. Default: 3 s. At least 100 ms and at most 1 h.
 	Entry time.Duration
-	// MaxName is the greatest length of a lock's name, in bytes, without Prefix. Default: 1024.
+	// MaxName is the greatest length of a lock's name, in bytes, without Prefix. At most 131,072: a
+	// call has a name several times, and 1 MiB are under way to a member. Default: 1024.
 	MaxName int
 	// Label says what this client is, such as the name of a service. Then the members keep the label,
 	// the name of the host and the process id for Inspect, in clear text: no secret belongs there. 128
@@ -190,6 +191,9 @@ func WithLogger(l *slog.Logger) Option { return func(c *Config) { c.Logger = l }
 // WithTracer sets Config.Tracer.
 func WithTracer(t Tracer) Option { return func(c *Config) { c.Tracer = t } }
 
+// longestName fits several times into what may be under way to a member, in the calls of every kind.
+const longestName = 1 << 17
+
 func (c Config) withDefaults() Config {
 	set(&c.MaxTTL, 30*time.Second)
 	if c.TTL == 0 {
@@ -245,8 +249,8 @@ func (c Config) validate() error {
 	if err := checkPrefix(c.Prefix, c); err != nil {
 		bad("%v", err)
 	}
-	if c.MaxName < 1 || c.MaxName > 1<<20 {
-		bad("MaxName is %d, must be between 1 and %d", c.MaxName, 1<<20)
+	if c.MaxName < 1 || c.MaxName > longestName {
+		bad("MaxName is %d, must be between 1 and %d", c.MaxName, longestName)
 	}
 	for _, d := range []struct {
 		name  string

@@ -1055,6 +1055,8 @@ func TestMistakesInAConfigAreAllReportedAtOnce(t *testing.T) {
 	for _, field := range []string{"no members", "TTL", "Drift", "MemberTimeout", "Entry", "MaxName", "StallTimeout"} {
 		require.ErrorContains(t, err, field)
 	}
+	_, err = redlock.New(nil, redlock.WithConfig(redlock.Config{MaxName: 1<<17 + 1}))
+	require.ErrorContains(t, err, "MaxName")
 	_, err = redlock.New(make([]member.Member, quorum.MaxMembers+1))
 	require.ErrorContains(t, err, "at most")
 }

@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,6 +48,29 @@ func TestFairCallerStopsNewReaders(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		noKeys(t, d)
 	})
+}
+
+// What can be taken can be waited for: a call that waits has the name more often than one that tries.
+func TestLongestNameCanBeWaitedForInEveryKind(t *testing.T) {
+	name := strings.Repeat("x", 1<<17)
+	for kind, get := range map[string]func(p *caller) func(context.Context) (*redlock.Lease, error){
+		"mutex": func(p *caller) func(context.Context) (*redlock.Lease, error) { return p.Mutex(name).Lock },
+		"fair": func(p *caller) func(context.Context) (*redlock.Lease, error) {
+			return p.Mutex(name, redlock.Fair()).Lock
+		},
+		"writer":    func(p *caller) func(context.Context) (*redlock.Lease, error) { return p.RWMutex(name).Lock },
+		"semaphore": func(p *caller) func(context.Context) (*redlock.Lease, error) { return p.Semaphore(name, 1).Acquire },
+	} {
+		t.Run(kind, inMany(3, 2, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
+			held, err := get(all[0])(t.Context())
+			require.NoError(t, err)
+			next := later(t.Context(), get(all[1]))
+			time.Sleep(time.Second)
+			require.True(t, next.Pending())
+			unlock(t, held)
+			unlock(t, next.Get(t))
+		}, func(c *redlock.Config) { c.MaxName = 1 << 17 }))
+	}
 }
 
 func TestReadersHaveNoStrictOrder(t *testing.T) {
