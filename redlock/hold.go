@@ -410,6 +410,7 @@ func (h *hold) regain(to quorum.Set, ttl, wish time.Duration) {
 	h.taking += to.Len()
 	token, _ := h.b.Late(0)
 	h.mu.Unlock()
+	h.c.keeper.rejoins.Add(int64(to.Len()))
 	cmd := h.c.buffer()
 	h.adoptFirst(cmd, to, ttl, now)
 	wire := h.having().Wishing(wish)
@@ -442,6 +443,7 @@ type regained struct{ h *hold }
 // Judge implements quorum.Judge.
 func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	h, i := r.h, c.Index
+	h.c.keeper.regained()
 	took := c.Outcome == member.Answered && c.Reply.Int > 0
 	yes := took && c.State.Gen == h.c.briefOf(i, h.wire.Slot()).Gen
 	h.mu.Lock()

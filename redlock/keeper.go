@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -28,6 +29,8 @@ type keeper struct {
 	asked  chan struct{} // capacity 1: there is something in queue
 	done   chan struct{} // run has ended
 	paused chan struct{} // renewing has ended
+
+	rejoins atomic.Int64 // outside of renewals, without an answer
 
 	mu     sync.Mutex // guards the fields below and pos, gone, queued of every lease
 	leases leaseHeap
@@ -194,6 +197,8 @@ func (l *Lease) ask(now time.Time) (held, ask bool) {
 // RenewalTracer: one that blocks ends leases, by their validity, and does not keep any alive.
 func (k *keeper) renewing() {
 	defer close(k.paused)
+	var lacking []*Lease // that may lack votes of the members in at
+	var at quorum.Set
 	for {
 		select {
 		case <-k.asked:
@@ -203,18 +208,27 @@ func (k *keeper) renewing() {
 		k.mu.Lock()
 		due, back := k.queue, k.back
 		k.queue, k.back = nil, 0
-		var held []*Lease
 		if back != 0 {
+			lacking, at = lacking[:0], at|back
 			for _, e := range k.leases {
-				held = append(held, e.l)
+				lacking = append(lacking, e.l)
 			}
 		}
 		for _, l := range due {
 			l.queued = false
 		}
 		k.mu.Unlock()
-		k.regain(held, back)
+		if lacking = k.regain(lacking, at); len(lacking) == 0 {
+			lacking, at = nil, 0
+		}
 		k.renewAll(due, time.Now())
+	}
+}
+
+// regained is called with each answer to a re-join outside of renewals.
+func (k *keeper) regained() {
+	if k.rejoins.Add(-1) == atOnce/2 {
+		signal(k.asked)
 	}
 }
 
@@ -227,9 +241,13 @@ func (k *keeper) votesAgain(i int) {
 	signal(k.asked)
 }
 
-// regain asks some members for the votes that leases lack there.
-func (k *keeper) regain(leases []*Lease, back quorum.Set) {
-	for _, l := range leases {
+// regain asks some members for the votes that leases lack there, and returns the leases for which it will when others have
+// been answered: a member's queue has room for a few thousand calls, and renewals need some of it.
+func (k *keeper) regain(leases []*Lease, back quorum.Set) (rest []*Lease) {
+	for n, l := range leases {
+		if k.rejoins.Load() >= atOnce {
+			return leases[n:]
+		}
 		ttl, now := l.regains(), time.Now()
 		if ttl <= 0 {
 			continue
@@ -244,6 +262,7 @@ func (k *keeper) regain(leases []*Lease, back quorum.Set) {
 			l.hold.regain(to, ttl, ttl)
 		}
 	}
+	return nil
 }
 
 // regains is for how long the lease asks for votes that it lacks; 0: it does not.

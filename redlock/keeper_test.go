@@ -285,6 +285,56 @@ func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
 	})
 }
 
+// slowToRejoin answers no re-join before it is told to.
+type slowToRejoin struct {
+	renewals
+	open []*member.Call
+}
+
+func (m *slowToRejoin) Submit(c *member.Call) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open = append(m.open, c)
+}
+
+// A client may hold thousands of leases when a member votes again, whose queue renewals need as well.
+func TestVotesAreRegainedFewAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 2*atOnce + 10
+		slow := &slowToRejoin{}
+		c, err := New([]member.Member{slow})
+		require.NoError(t, err)
+		for i := range leases {
+			a := c.newAttempt(script.Exclusive(strconv.Itoa(i)), terms{kind: &exclusive, ttl: time.Minute, renew: true}, ballot.Past{}, nil)
+			l := newLease(t.Context(), &a.hold, result{Grant: ballot.Grant{Token: 1, Until: time.Now().Add(time.Minute / 2)}}, time.Now())
+			require.True(t, c.keeper.add(l))
+		}
+		c.keeper.votesAgain(0)
+		asked := map[string]int{}
+		for range 10 {
+			synctest.Wait()
+			slow.mu.Lock()
+			open := slow.open
+			slow.open = nil
+			slow.mu.Unlock()
+			require.LessOrEqual(t, len(open), atOnce)
+			for _, call := range open {
+				asked[strings.Split(string(call.Cmd), "\r\n")[8]]++
+				slow.renewals.Submit(call) // which answers
+			}
+		}
+		require.Len(t, asked, leases)
+		for name, n := range asked {
+			require.Equal(t, 1, n, name)
+		}
+		go func() { _ = c.Close() }()
+		synctest.Wait()
+		for _, call := range slow.open { // the releases
+			slow.renewals.Submit(call)
+		}
+	})
+}
+
 // A member that cannot be reached keeps the entry of a waiter for as long as it may live there in a long line. Until then
 // the release is owed.
 func TestReleaseIsOwedForAsLongAsTheEntryMayLive(t *testing.T) {

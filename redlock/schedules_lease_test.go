@@ -402,13 +402,26 @@ func (s *search) checkReaders(w *schedWorld) {
 	}
 }
 
-// checkVotes requires that whoever relies on a lease has the votes of a majority, as long as members lose none.
-func (s *search) checkVotes(w *schedWorld) {
-	b := &s.bounds
-	if b.lapses+b.forgets+b.forced+b.extends > 0 || s.rules.zombies {
+// checkDowngraded requires that a downgrade has come everywhere in the end.
+func (s *search) checkDowngraded(w *schedWorld) {
+	if s.bounds.downgrades == 0 || w.used.breaks > 0 {
 		return
 	}
-	for c := range b.clients {
+	for c, cl := range w.c {
+		for i, m := range w.m {
+			if cl.phase == schedHolding && cl.wrote && s.kind(c).together && m.has(cl.name) {
+				s.wrong("member %d keeps readers out for %v, which reads", i, who(c))
+			}
+		}
+	}
+}
+
+// checkVotes requires that whoever relies on a lease has the votes of a majority, as long as members lose none.
+func (s *search) checkVotes(w *schedWorld) {
+	if u := &w.used; u.lapses+u.forgets+u.forced+u.extends > 0 || s.rules.zombies {
+		return
+	}
+	for c := range s.bounds.clients {
 		if !s.believes(w, c) {
 			continue
 		}

@@ -876,6 +876,7 @@ func (s *search) regain(w *schedWorld, i int) {
 			continue
 		}
 		cl, l := s.client(w, c), s.lease(c)
+		s.stubs[c].keeper.rejoins.Store(0)
 		s.stubs[c].keeper.regain([]*Lease{l}, quorum.Set(0).With(i))
 		cl.b = l.hold.b
 	}
@@ -1512,6 +1513,7 @@ func (s *search) check(w *schedWorld) {
 	if s.inFlight(w) {
 		return
 	}
+	s.checkDowngraded(w)
 	for i := range w.m {
 		if s.bounds.hangs(i) {
 			continue

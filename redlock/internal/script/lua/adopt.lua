@@ -2,7 +2,8 @@
 -- of two that adopt one lease, the second finds nothing. Repeated, it finds what it has done.
 --   KEYS, ARGV[1], ARGV[#ARGV] as in lib.lua   KEYS[6] record of an election
 --   ARGV[2] owner   ARGV[3] TTL, ms   ARGV[4] the former owner
--- Returns {1}, in a read phase {2} as rw_extend if somebody waits; {0}: neither has the vote; {-1}: this is no lock.
+-- Returns {3}, in a read phase {1} or {2}, as rw_extend: a reader's downgrade may not have come here. {0}: neither has the vote;
+-- {-1}: this is no lock.
 --include base.lua
 --include line.lua
 --include mine.lua
@@ -28,5 +29,5 @@ if v[1] or not v[2] then -- in one command: else a second adopter would move it 
 end
 redis.call('HDEL', KEYS[1], former)
 if ask('HGET', KEYS[6], 'o') == redis.sha1hex(former) then ask('HSET', KEYS[6], 'o', redis.sha1hex(owner)) end
-if v[1] and redis.call('EXISTS', KEYS[4]) == 1 then return {2} end
-return {1}
+if not v[1] then return {3} end
+return {1 + redis.call('EXISTS', KEYS[4])}
