@@ -286,7 +286,7 @@ once. --if-token is then the token of the slot N.
 			case yes, only != nil, slot:
 				return usage("--yes, --if-token and --slot are for --force")
 			}
-			conn, lease, err := c.take(cmd, file, args[0], (*redlock.Client).Borrow) // and not Adopt: who knows only the lease can repeat it
+			conn, lease, err := c.take(cmd, file, args[0], (*redlock.Client).Borrow) // not Adopt: if this process ends now, the next one knows only the lease
 			if err != nil {
 				return err
 			}

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,25 +54,6 @@ func TestWaitingBeginsBeforeAMajorityIsThere(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Each release that finds no majority is another process, which knows the lease alone.
-func TestReleaseWithoutAMajorityIsRepeatedByAnotherProcess(t *testing.T) {
-	t.Parallel()
-	_, urls := embedded(t, 3)
-	with := func(args ...string) []string { return append(args, "--max-ttl", "5m", "--members", strings.Join(urls, ",")) }
-	lease := succeed(t, "", with("acquire", "k", "--ttl", "290s", "--format", "json")...)
-	file := filepath.Join(t.TempDir(), "lease")
-	require.NoError(t, os.WriteFile(file, []byte(regexp.MustCompile(`redquorum1[^"]*`).FindString(lease)), 0o600))
-	all := slices.Clone(urls)
-	for up := range 2 { // a port at which nobody listens is in the place of the others
-		urls = []string{"redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"}
-		urls[up] = all[up]
-		fail(t, exitUnavailable, "no quorum", with("release", "k", "--lease-file", file)...)
-	}
-	urls = all
-	succeed(t, "^$", with("release", "k", "--lease-file", file)...)
-	succeed(t, "not held", with("inspect", "k")...)
 }
 
 // A signal ends it with the signal's code.
