@@ -103,11 +103,13 @@ func (b *bench) all(ctx context.Context, list []mutant) (results []result, err e
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	running := make(chan struct{}, b.jobs)
+	running, waiting := make(chan struct{}, b.jobs), make(chan struct{}, 4*b.jobs)
 	for i := range results {
 		running <- struct{}{}
+		done := make(chan struct{})
+		wg.Go(func() { hold(running, waiting, done) })
 		wg.Go(func() {
-			defer func() { <-running }()
+			defer close(done)
 			r, began := &results[i], time.Now()
 			o, err := b.try(ctx, i, r)
 			switch {
@@ -136,6 +138,24 @@ func (b *bench) all(ctx context.Context, list []mutant) (results []result, err e
 	}
 	wg.Wait()
 	return results, ctx.Err()
+}
+
+// hold gives a place among the running back at the end, or when the mutant is found to hang: the tests wait, and take no processor.
+func hold(running, waiting chan struct{}, done <-chan struct{}) {
+	select {
+	case <-done:
+		<-running
+		return
+	case <-time.After(10 * time.Second):
+	}
+	select {
+	case <-done:
+		<-running
+	case waiting <- struct{}{}:
+		<-running
+		<-done
+		<-waiting
+	}
 }
 
 // ring is the one that the named tests are of, the first if some are.
@@ -275,7 +295,7 @@ func (b *bench) try(ctx context.Context, i int, r *result) (outcome, error) {
 	r.alone = true
 	o, err := b.named(ctx, way{overlay: overlay}, c.tests, b.limit)
 	if b.wide && err == nil && o.failed == "" {
-		o, err = b.test(ctx, way{overlay: overlay}, tests{c.tests.pkg, everyTest}, 20*b.limit, skipSlow) // a busy machine is not a hanging test
+		o, err = b.test(ctx, way{overlay: overlay}, tests{c.tests.pkg, everyTest}, 10*b.limit, skipSlow) // a busy machine is not a hanging test
 	}
 	return o, err
 }
