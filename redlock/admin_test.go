@@ -70,45 +70,28 @@ func TestHoldersAreThoseThatAMajorityNames(t *testing.T) {
 	require.Empty(t, holders(seen, 3))
 }
 
-func TestForceUnlockLeavesForeignKeysAlone(t *testing.T) {
-	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
-		for _, s := range cluster.Servers {
-			_, err := s.Do(t.Context(), "SET", "k", "precious")
-			require.NoError(t, err)
-		}
-		_, err := p.ForceUnlock(t.Context(), "k")
-		require.ErrorIs(t, err, ErrForeignKey)
-		v, err := cluster.Servers[0].Do(t.Context(), "GET", "k")
-		require.NoError(t, err)
-		require.Equal(t, "precious", v)
-		seen, err := p.Inspect(t.Context(), "k")
-		require.NoError(t, err)
-		require.Error(t, seen.Members[0].Err)
-
-		// A hash that never ends is shown as what it is, and not as somebody's lock.
-		for _, s := range cluster.Servers {
-			Admin(t, s, "HSET", "h", "field", "precious")
-		}
-		seen, err = p.Inspect(t.Context(), "h")
-		require.NoError(t, err)
-		require.Empty(t, seen.Holders)
-		for _, v := range seen.Members {
-			require.Equal(t, member.KindForeign, ballot.KindOf(v.Err))
-			require.Empty(t, v.Votes)
-		}
-		_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "h", Holders: []Holder{{owner: script.Hash([]byte("field"))}}})
-		require.ErrorIs(t, err, ErrForeignKey)
-		require.Equal(t, "precious", Admin(t, cluster.Servers[0], "HGET", "h", "field"))
-	})
-}
-
-// A hash of the application may have a TTL: a session, a cart. It is nobody's lock, and no operator deletes it by mistake.
-func TestDataWithATTLIsNoLockOfAnyKindAndStays(t *testing.T) {
-	for _, fields := range [][]string{{"name", "ann", "age", "7"}, {"item:15", "2"}, {"r", "255", "g", "10", "b", "20"}} {
+// A hash of the application may have a TTL: a session, a cart. It is nobody's lock, and no operator deletes it by mistake. Nor
+// is one that never ends, or a string.
+func TestDataIsNoLockOfAnyKindAndStays(t *testing.T) {
+	for _, tc := range []struct {
+		ends bool
+		read string
+		data []string
+	}{
+		{true, "HGETALL", []string{"HSET", "k", "name", "ann", "age", "7"}},
+		{true, "HGETALL", []string{"HSET", "k", "item:15", "2"}},
+		{true, "HGETALL", []string{"HSET", "k", "r", "255", "g", "10", "b", "20"}},
+		{false, "HGETALL", []string{"HSET", "k", "field", "precious"}},
+		{false, "GET", []string{"SET", "k", "precious"}},
+	} {
 		Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
+			var before []any
 			for _, s := range cluster.Servers {
-				Admin(t, s, append([]string{"HSET", "k"}, fields...)...)
-				Admin(t, s, "EXPIRE", "k", "1800")
+				Admin(t, s, tc.data...)
+				if tc.ends {
+					Admin(t, s, "EXPIRE", "k", "1800")
+				}
+				before = append(before, Admin(t, s, tc.read, "k"))
 			}
 			for what, ask := range map[string]func() (*Lease, error){
 				"TryLock":       func() (*Lease, error) { return p.Mutex("k").TryLock(t.Context()) },
@@ -133,10 +116,10 @@ func TestDataWithATTLIsNoLockOfAnyKindAndStays(t *testing.T) {
 			}
 			_, err = p.ForceUnlock(t.Context(), "k")
 			require.ErrorIs(t, err, ErrForeignKey)
-			_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "k", Holders: []Holder{{owner: script.Hash([]byte(fields[0]))}}})
+			_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "k", Holders: []Holder{{owner: script.Hash([]byte(tc.data[2]))}}})
 			require.ErrorIs(t, err, ErrForeignKey)
-			for _, s := range cluster.Servers {
-				require.EqualValues(t, len(fields)/2, Admin(t, s, "HLEN", "k"))
+			for i, s := range cluster.Servers {
+				require.Equal(t, before[i], Admin(t, s, tc.read, "k"))
 			}
 		})
 	}

@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -67,23 +66,6 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 			}, redlock.WithTracer(tr))
 		})
 	}
-}
-
-// The member that gave the token is gone at the next acquisition, and so is the one that never heard of
-// the first: only what the raise left at the third keeps the order.
-func TestTokensRiseWithoutTheMemberThatGaveTheGreatest(t *testing.T) {
-	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-		redlock.Skew(t, cluster, "k", 5, 5, 9)
-		cluster.Kill(1)
-		first := p.Lock(t, "k")
-		require.Equal(t, uint64(10), first.Token())
-		require.NoError(t, first.Unlock(t.Context()))
-		synctest.Wait()
-		cluster.Kill(2)
-		require.NoError(t, cluster.Restart(true, 1))
-		p.Settle(t, 2)
-		require.Greater(t, p.Lock(t, "k").Token(), first.Token())
-	})
 }
 
 // One of the majority that decided does not answer; a member that had not voted by then confirms in its place.

@@ -118,28 +118,6 @@ func TestMultiRaisesAllTokensAtOnce(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-func TestMultiExcludesTheMutexOfEachName(t *testing.T) {
-	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
-		leases := allOf(t, p, "a", "b")
-		for _, name := range []string{"a", "b"} {
-			require.ErrorIs(t, other.Try(t, name), redlock.ErrHeld)
-		}
-		before := leases.Token("b")
-		require.NoError(t, leases.Unlock(t.Context()))
-		synctest.Wait() // at all members
-		l := other.Hold(t, "b")
-		require.Greater(t, l.Token(), before)
-		_, err := p.Multi([]string{"a", "b", "c"}).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
-		var q *redlock.QuorumError
-		require.ErrorAs(t, err, &q)
-		require.Equal(t, "b", q.Key)
-		synctest.Wait()
-		require.Equal(t, []string{"0/b", "1/b", "2/b"}, d.Leftovers(), "all or none")
-		require.NoError(t, l.Unlock(t.Context()))
-	}, redlock.Quiet)
-}
-
 // Callers that write the names in opposite orders take them in one. Without that each would have what the other one
 // waits for.
 func TestMultiOppositeOrdersDoNotDeadlock(t *testing.T) {
@@ -257,22 +235,6 @@ func TestMultiInLineHoldsNoVoteOfWhatItWaitsFor(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-func TestMultiEndsWhicheverOfItsNamesIsLost(t *testing.T) {
-	for _, name := range []string{"a", "b", "c"} {
-		redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-			leases, err := p.Multi([]string{"a", "b", "c"}).Lock(t.Context())
-			require.NoError(t, err)
-			_, err = p.ForceUnlock(t.Context(), name)
-			require.NoError(t, err)
-			<-leases.Done()
-			var lost *redlock.LostError
-			require.ErrorAs(t, leases.Err(), &lost)
-			require.Equal(t, name, lost.Key)
-			require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
-		}, redlock.Quiet)
-	}
-}
-
 // With the first lease that ends, the set ends. The others stay where they are until their validity is over, but are not
 // renewed: the holder has time to stop while it excludes others.
 func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
@@ -311,18 +273,6 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 		err = leases.Unlock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrLost)
 		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrNotHeld)
-	}, redlock.Quiet)
-}
-
-// What is left of a set that has ended is not renewed, so its validity runs out. It never had a MaxHold.
-func TestMultiRestOfASetExpires(t *testing.T) {
-	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, a *caller) {
-		s := allOf(t, a, "x", "y")
-		require.NoError(t, s.Of("x").Unlock(t.Context()))
-		time.Sleep(time.Hour)
-		require.Equal(t, redlock.LostExpired, redlock.LostFor(s.Of("y")))
-		require.ErrorIs(t, s.Unlock(t.Context()), redlock.ErrLost)
-		noKeys(t, d)
 	}, redlock.Quiet)
 }
 

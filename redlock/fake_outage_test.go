@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,9 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
-	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
-	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
@@ -85,26 +81,6 @@ func TestLeaseIsRenewedWhileMinoritiesAreStopped(t *testing.T) {
 		}
 		require.NoError(t, l.Unlock(t.Context()))
 		redlock.NothingLeft(t, cluster)
-	})
-}
-
-// A client that hears of one member of three alone is told so. The others go on, and have its lock when its lease is over, not
-// before.
-func TestClientOnTheSideOfTheMinorityIsSucceeded(t *testing.T) {
-	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
-		held := p.Hold(t, "k", redlock.TTL(20*time.Second))
-		p.EveryLink((*redistest.Link).BlackHole, 1, 2)
-		err := p.Try(t, "free")
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		require.NotErrorIs(t, err, redlock.ErrHeld)
-		require.NoError(t, other.Lock(t, "free").Unlock(t.Context()))
-		w := other.LockLater(t.Context(), "k")
-		<-held.Done()
-		ended := time.Now()
-		next := w.Get(t)
-		require.False(t, w.At.Before(ended))
-		require.Less(t, w.At.Sub(ended), time.Second)
-		require.Greater(t, next.Token(), held.Token())
 	})
 }
 
@@ -179,48 +155,6 @@ func TestServersForgetScriptsAndThrowClientsOut(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			redlock.Leftovers(t, cluster)
 		}))
-	}
-}
-
-// Members miss grants, forget nothing, and are pushed ahead by other names of the slot and by hand.
-func TestTokensRiseWhateverMembersMiss(t *testing.T) {
-	for seed := range redlock.Seeds(4) {
-		members := 3 + 2*int(seed%2)
-		redlock.Among(t, members, 3, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
-			random := rand.New(rand.NewPCG(seed, uint64(members)))
-			for i, p := range all {
-				p.Jitter(seed*10+uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
-			}
-			var ref referee
-			down, names := -1, []string{"{t}a", "{t}b"}
-			for range 40 {
-				p, name, i := all[random.IntN(3)], names[random.IntN(2)], random.IntN(members)
-				switch what := random.IntN(6); {
-				case what == 0 && down < 0:
-					down = i
-					cluster.Kill(i)
-				case what == 1 && down >= 0:
-					require.NoError(t, cluster.Restart(true, down))
-					down = -1
-				case what == 2:
-					p.Links[i].CutAfter(redistest.WithArg(script.Acquire.SHA), 1)
-				case what == 3:
-					p.Links[i].CutBefore(redistest.WithArg(script.Raise.SHA), 1)
-				case what == 4 && i != down:
-					redlock.Admin(t, cluster.Servers[i], "HINCRBY", member.TokensKey, redlock.BucketOf(name), strconv.Itoa(random.IntN(50)))
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				if l, err := p.Mutex(name).Lock(ctx); err == nil {
-					ref.granted(l)
-					time.Sleep(time.Duration(random.IntN(5)) * time.Millisecond)
-					_ = l.Unlock(t.Context())
-				}
-				cancel()
-				time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
-			}
-			ref.verdict(t)
-			require.Greater(t, ref.count, 20)
-		}, redlock.Quiet)
 	}
 }
 

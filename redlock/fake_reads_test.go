@@ -2,9 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -502,61 +499,4 @@ func TestCloseWhileReadersFormAHold(t *testing.T) {
 		unlock(t, w)
 		noKeys(t, d)
 	}, redlock.Quiet)
-}
-
-// Users come and go at random, with writers, members that stall, and limits: nobody reads beside a
-// writer, and in the end nothing is left.
-func TestManyUsersOfHoldsThatOpenAndClose(t *testing.T) {
-	for seed := range redlock.Seeds(4) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
-				court := &courtroom{}
-				a.Slow(2*time.Millisecond, 5*time.Millisecond, 9*time.Millisecond)
-				if seed%2 == 1 {
-					a.deaf()
-				}
-				var wg sync.WaitGroup
-				for i := range 12 {
-					p, rng := a, rand.New(rand.NewPCG(seed, uint64(i)))
-					if i > 9 {
-						p = b
-					}
-					wg.Go(func() { comeAndGo(t, p, rng, court) })
-				}
-				wg.Wait()
-				require.Empty(t, court.wrong)
-				require.Greater(t, court.reads, 100)
-				time.Sleep(time.Second)
-				noKeys(t, d)
-			}, redlock.Quiet)
-		})
-	}
-}
-
-func comeAndGo(t *testing.T, p anyClient, rng *rand.Rand, court *courtroom) {
-	for range 25 {
-		rw := p.RWMutex("k", redlock.AutoRenew(2*time.Second), redlock.MaxHold(time.Duration(1+rng.IntN(3000))*time.Millisecond))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rng.IntN(400))*time.Millisecond)
-		get := rw.RLock
-		switch rng.IntN(12) {
-		case 0:
-			get = rw.Lock
-		case 1, 2:
-			get = rw.TryRLock
-		}
-		l, err := get(ctx)
-		cancel()
-		if err != nil {
-			continue
-		}
-		court.enters(l)
-		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
-		if rng.IntN(30) == 0 {
-			time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
-		}
-		court.leaves(l)
-		if err := l.Unlock(t.Context()); err != nil && !errors.Is(err, redlock.ErrLost) {
-			t.Error(err)
-		}
-	}
 }

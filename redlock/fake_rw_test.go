@@ -2,10 +2,8 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -91,43 +89,28 @@ func TestReadersHoldTheLockTogetherAndWritersAlone(t *testing.T) {
 	})
 }
 
-func TestWriterWaitsForEveryReader(t *testing.T) {
-	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
-		x, y := reads(t, a, "k"), reads(t, b, "k")
-		w := later(t.Context(), c.RWMutex("k").Lock)
+func TestWriterWaitsForEveryReaderAndStopsNewOnes(t *testing.T) {
+	withMany(t, 3, 4, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
+		x, y := reads(t, all[0], "k"), reads(t, all[1], "k")
+		w := later(t.Context(), all[2].RWMutex("k").Lock)
+		synctest.Wait()
+		_, err := all[3].RWMutex("k").TryRLock(t.Context())
+		require.ErrorIs(t, err, redlock.ErrHeld)
+		r := later(t.Context(), all[3].RWMutex("k").RLock)
 		time.Sleep(100 * time.Second) // renewed all the while
-		require.NoError(t, x.Err())
-		require.NoError(t, y.Err())
+		require.NoError(t, errors.Join(x.Err(), y.Err()))
 		unlock(t, x)
-		require.True(t, w.Pending())
+		require.True(t, w.Pending() && r.Pending())
 		unlock(t, y)
 		require.False(t, w.Pending(), "the last reader's release serves the writer")
-		l := w.Get(t)
-		require.Greater(t, l.Token(), max(x.Token(), y.Token()))
-		unlock(t, l)
-		noKeys(t, d)
-	})
-}
-
-func TestWaitingWriterStopsNewReaders(t *testing.T) {
-	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
-		x := reads(t, a, "k")
-		w := later(t.Context(), b.RWMutex("k").Lock)
-		synctest.Wait()
-		_, err := c.RWMutex("k").TryRLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
-		r := later(t.Context(), c.RWMutex("k").RLock)
-		time.Sleep(30 * time.Second)
-		require.True(t, w.Pending() && r.Pending())
-		unlock(t, x)
-		require.False(t, w.Pending())
 		require.True(t, r.Pending())
 		unlock(t, w.Get(t))
 		require.False(t, r.Pending(), "and the writer's release lets the reader in")
+		require.Greater(t, w.Lease.Token(), max(x.Token(), y.Token()))
 		require.Greater(t, r.Get(t).Token(), w.Lease.Token())
 		unlock(t, r.Lease)
 		noKeys(t, d)
-	})
+	}, redlock.Quiet)
 }
 
 func TestReadersComeInTogether(t *testing.T) {
@@ -642,152 +625,4 @@ func TestReaderWhoseTimeIsOverIsNotShown(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, seen.Holders)
 	}, redlock.Quiet)
-}
-
-// Members that forget and come back give a reader its vote again, and no writer gets in meanwhile.
-func TestReaderReturnsToMembersThatLostTheirMemory(t *testing.T) {
-	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
-		x := reads(t, a, "k", redlock.AutoRenew(3*time.Second))
-		d.Evict("k", 1)
-		time.Sleep(3 * time.Second)
-		require.Equal(t, 3, votesSeen(t, b, x))
-		y := reads(t, b, "k")
-		require.NoError(t, x.Err())
-		unlock(t, x, y)
-		noKeys(t, d)
-		w := writes(t, b, "k")
-		require.Greater(t, w.Token(), max(x.Token(), y.Token()))
-		unlock(t, w)
-	}, redlock.Quiet)
-}
-
-// courtroom watches what holders of a lock with readers believe: a writer is alone, its token is
-// greater than all before, and a reader's is greater than every earlier writer's.
-type courtroom struct {
-	mu      sync.Mutex
-	held    map[*redlock.Lease]bool
-	written uint64 // greatest token of a writer
-	any     uint64
-	wrong   []string
-	writes  int
-	reads   int
-}
-
-func (c *courtroom) enters(l *redlock.Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if l.Err() != nil {
-		return // its holder was away for too long: it believes in nothing
-	}
-	for o := range c.held {
-		if o.Err() == nil && o != l && !(o.Shared() && l.Shared()) {
-			c.wrong = append(c.wrong, fmt.Sprintf("token %d (shared %v) beside %d (shared %v)", l.Token(), l.Shared(), o.Token(), o.Shared()))
-		}
-	}
-	if c.held == nil {
-		c.held = map[*redlock.Lease]bool{}
-	}
-	c.held[l] = true
-	switch {
-	case !l.Shared() && l.Token() <= c.any:
-		c.wrong = append(c.wrong, fmt.Sprintf("writer's token %d after %d", l.Token(), c.any))
-	case l.Shared() && l.Token() <= c.written:
-		c.wrong = append(c.wrong, fmt.Sprintf("reader's token %d after the writer's %d", l.Token(), c.written))
-	}
-	if c.any = max(c.any, l.Token()); l.Shared() {
-		c.reads++
-	} else {
-		c.writes++
-		c.written = l.Token()
-	}
-}
-
-func (c *courtroom) leaves(l *redlock.Lease) {
-	c.mu.Lock()
-	delete(c.held, l)
-	c.mu.Unlock()
-}
-
-// swap books a downgrade: the token stays, and no writer has come in meanwhile.
-func (c *courtroom) swap(l, down *redlock.Lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.held, l)
-	for o := range c.held {
-		if o.Err() == nil && down.Err() == nil && !o.Shared() {
-			c.wrong = append(c.wrong, fmt.Sprintf("token %d came in under the downgrade of %d", o.Token(), l.Token()))
-		}
-	}
-	c.held[down] = true
-}
-
-// Readers, writers and clients of the mutex at random, with delays, callers that give up,
-// downgrades and dead clients.
-func TestReadersTokensLieBetweenWriters(t *testing.T) {
-	for seed := range redlock.Seeds(8) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			n := []int{1, 3, 5}[seed%3]
-			redlock.Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
-				rng := rand.New(rand.NewPCG(seed, 1))
-				court := &courtroom{}
-				var wg sync.WaitGroup
-				for range 5 {
-					p := redlock.JoinAll(t, cluster, redlock.Quiet)
-					var rtt []time.Duration
-					for range n {
-						rtt = append(rtt, time.Duration(1+rng.IntN(8))*time.Millisecond)
-					}
-					p.Slow(rtt...)
-					for range 2 {
-						own := rand.New(rand.NewPCG(rng.Uint64(), 2))
-						wg.Go(func() { contend(t, p, own, court) })
-					}
-				}
-				if n > 1 {
-					redlock.Skew(t, cluster, "k", slices.Repeat([]int64{1000, 3, 500}, 2)[:n]...)
-				}
-				wg.Wait()
-				require.Empty(t, court.wrong)
-				require.Greater(t, court.writes, 10)
-				require.Greater(t, court.reads, 10)
-				time.Sleep(time.Second)
-				redlock.Leftovers(t, cluster)
-			})
-		})
-	}
-}
-
-// contend takes the lock as one or the other, for a while.
-func contend(t *testing.T, p anyClient, rng *rand.Rand, court *courtroom) {
-	rw, m := p.RWMutex("k"), p.Mutex("k")
-	for range 30 {
-		ctx, cancel := context.WithCancel(t.Context())
-		if rng.IntN(6) == 0 {
-			ctx, cancel = context.WithTimeout(t.Context(), time.Duration(rng.IntN(30))*time.Millisecond)
-		}
-		way := rng.IntN(7)
-		get := [](func(context.Context) (*redlock.Lease, error)){m.Lock, rw.Lock, rw.TryLock, rw.RLock, rw.RLock, rw.RLock, rw.TryRLock}[way]
-		l, err := get(ctx)
-		cancel()
-		if err != nil {
-			continue
-		}
-		court.enters(l)
-		time.Sleep(time.Duration(rng.IntN(6)) * time.Millisecond)
-		if !l.Shared() && way > 0 && rng.IntN(3) == 0 {
-			down, err := l.Downgrade(t.Context())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			court.swap(l, down)
-			l = down
-			time.Sleep(time.Duration(rng.IntN(6)) * time.Millisecond)
-		}
-		court.leaves(l)
-		if err := l.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(time.Duration(rng.IntN(3)) * time.Millisecond)
-	}
 }

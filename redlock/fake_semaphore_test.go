@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,69 +60,6 @@ func (j *permitJudge) granted(l *redlock.Lease) {
 	}
 }
 
-// crowd is some callers that take permits of one semaphore again and again.
-type crowd struct {
-	members, clients, callers int // callers of each client
-	limit, n                  int
-	rounds                    int           // of each caller
-	hold, think               time.Duration // at most
-	opts                      []redlock.LockOption
-}
-
-// play runs a crowd, and returns how long it took and how often each script was called.
-func (c crowd) play(t *testing.T, seed uint64, cluster *redistest.Cluster, all []*redlock.Peer) (j *permitJudge, took time.Duration, calls int) {
-	t.Helper()
-	j = newPermitJudge(c.limit)
-	var wg sync.WaitGroup
-	var rules []*redistest.Rule
-	for _, p := range all {
-		for _, s := range script.Own() {
-			rules = append(rules, p.Count(s)...)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	if redlock.RaceEnabled {
-		c.rounds = (c.rounds + 3) / 4
-	}
-	start := time.Now()
-	var failed []error
-	for i, p := range all {
-		for k := range c.callers {
-			wg.Go(func() {
-				r := rand.New(rand.NewPCG(seed, uint64(i*1000+k)))
-				sem := p.Semaphore("k", c.limit, append(slices.Clone(c.opts), redlock.Permits(max(c.n, 1)))...)
-				for range c.rounds {
-					l, err := sem.Acquire(ctx)
-					if err != nil {
-						j.mu.Lock()
-						failed = append(failed, err)
-						j.mu.Unlock()
-						return
-					}
-					j.granted(l)
-					time.Sleep(time.Duration(r.Int64N(int64(c.hold) + 1)))
-					if err := l.Unlock(ctx); err != nil {
-						j.mu.Lock()
-						failed = append(failed, err)
-						j.mu.Unlock()
-					}
-					time.Sleep(time.Duration(r.Int64N(int64(c.think) + 1)))
-				}
-			})
-		}
-	}
-	wg.Wait()
-	took = time.Since(start)
-	for _, n := range redlock.Hits(rules) {
-		calls += n
-	}
-	require.Empty(t, failed)
-	require.Empty(t, j.wrong)
-	require.Equal(t, c.clients*c.callers*c.rounds, j.got)
-	return j, took, calls
-}
-
 func TestSemaphoreHasAsManyHoldersAsSlots(t *testing.T) {
 	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x, y := permit(t, a, "k", 2), permit(t, b, "k", 2)
@@ -150,31 +85,6 @@ func TestSemaphoreHasAsManyHoldersAsSlots(t *testing.T) {
 		unlock(t, x, z)
 		noKeys(t, d)
 	})
-}
-
-// Crowds of every size: no slot has two holders, tokens of each rise, everybody gets what it asks for, and nothing is left. All
-// or none at each member, and the same at all of them: callers for several slots at once do not wait for each other.
-func TestCrowdsOfASemaphore(t *testing.T) {
-	for _, c := range []crowd{
-		{members: 3, clients: 6, callers: 1, limit: 2, rounds: 10, hold: 10 * time.Millisecond, think: time.Millisecond},
-		{members: 3, clients: 2, callers: 20, limit: 5, rounds: 4, hold: 5 * time.Millisecond},
-		{members: 1, clients: 4, callers: 2, limit: 3, rounds: 10, hold: 5 * time.Millisecond},
-		{members: 3, clients: 6, callers: 1, limit: 3, n: 2, rounds: 8, hold: 5 * time.Millisecond},
-		{members: 5, clients: 6, callers: 1, limit: 8, n: 3, rounds: 4, hold: 5 * time.Millisecond},
-		{members: 3, clients: 3, callers: 1, limit: 64, n: 64, rounds: 2, hold: 5 * time.Millisecond},
-	} {
-		t.Run(fmt.Sprintf("%d members, %d x %d for %d of %d", c.members, c.clients, c.callers, max(c.n, 1), c.limit), func(t *testing.T) {
-			redlock.Among(t, c.members, c.clients, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
-				for i, p := range all {
-					p.Jitter(uint64(i), time.Millisecond/4, time.Millisecond/4, time.Millisecond/4)
-				}
-				_, took, calls := c.play(t, 1, cluster, all)
-				t.Logf("%v, %.1f calls for each acquisition", took, float64(calls)/float64(c.clients*c.callers*c.rounds))
-				time.Sleep(100 * time.Millisecond)
-				redlock.Leftovers(t, cluster)
-			}, redlock.Quiet)
-		})
-	}
 }
 
 // Permits for which many wait are handed on as if each were a lock of its own, although members serve
@@ -302,50 +212,6 @@ func TestPermitsThatRenewThemselvesLastAndThoseWithATTLEnd(t *testing.T) {
 	}, redlock.Quiet, redlock.WithTracer(&told))
 }
 
-// A crashed holder's slots come back when its TTL is over, and not before.
-func TestSlotOfADeadHolderComesBack(t *testing.T) {
-	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
-		dead := permit(t, a, "k", 2, redlock.AutoRenew(3*time.Second))
-		lives := permit(t, b, "k", 2, redlock.AutoRenew(3*time.Second))
-		until := time.Now().Add(3 * time.Second)
-		a.Die()
-		waits := later(t.Context(), c.Semaphore("k", 2).Acquire)
-		l := waits.Get(t)
-		require.Equal(t, dead.Slot(), l.Slot())
-		require.GreaterOrEqual(t, waits.At, until.Add(-20*time.Millisecond))
-		require.Less(t, waits.At, until.Add(1100*time.Millisecond), "at a heartbeat at the latest")
-		require.NoError(t, lives.Err())
-		unlock(t, lives, l)
-		time.Sleep(7 * time.Second) // the dead one's keys
-		noKeys(t, d)
-	})
-}
-
-func TestPermitSurvivesMembersThatAreKilled(t *testing.T) {
-	redlock.Pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
-		l := permit(t, p, "k", 3, redlock.AutoRenew(time.Second))
-		other := permit(t, q, "k", 3)
-		require.NotEqual(t, l.Slot(), other.Slot())
-		for _, i := range []int{1, 3} {
-			cluster.Servers[i].Kill()
-		}
-		time.Sleep(5 * time.Second)
-		require.NoError(t, l.Err())
-		require.Equal(t, 3, l.Votes())
-		x := permit(t, q, "k", 3)
-		_, err := q.Semaphore("k", 3).TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
-		for _, i := range []int{1, 3} {
-			require.NoError(t, cluster.Servers[i].Restart(true))
-		}
-		time.Sleep(5 * time.Second)
-		require.Equal(t, 5, l.Votes(), "those that come back have it again")
-		unlock(t, l, other, x)
-		time.Sleep(time.Second)
-		redlock.Leftovers(t, cluster)
-	}, redlock.Quiet)
-}
-
 // A member that has a stray of the owner for another slot has no vote for the lease: counted as one, a lease would live on
 // with one real vote, beside another holder of its slot.
 func TestRenewalIsOnlyConfirmedWhereTheSlotIs(t *testing.T) {
@@ -418,22 +284,6 @@ func TestCloseGivesPermitsBack(t *testing.T) {
 		require.ErrorIs(t, mine.Err, redlock.ErrClosed)
 		time.Sleep(10 * time.Millisecond)
 		unlock(t, waits.Get(t))
-		noKeysAtRest(t, d)
-	}, redlock.Quiet)
-}
-
-func TestDoHoldsAPermitWhileItsFunctionRuns(t *testing.T) {
-	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
-		sem := p.Semaphore("k", 2)
-		err := sem.Do(t.Context(), func(ctx context.Context, lease *redlock.Lease) error {
-			return sem.Do(ctx, func(_ context.Context, inner *redlock.Lease) error {
-				require.NotEqual(t, lease.Slot(), inner.Slot())
-				_, err := sem.TryAcquire(ctx)
-				require.ErrorIs(t, err, redlock.ErrHeld)
-				return nil
-			})
-		})
-		require.NoError(t, err)
 		noKeysAtRest(t, d)
 	}, redlock.Quiet)
 }
@@ -604,57 +454,4 @@ func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.NotErrorIs(t, err, redlock.ErrHeld)
 	}, redlock.Quiet)
-}
-
-// Members that forgot nothing have given a slot, or taken it back, and nobody heard of that: it is had all the same, and nothing
-// stays.
-func TestLostRepliesLoseNoPermit(t *testing.T) {
-	for _, lost := range []script.Script{script.SemAcquire, script.SemRelease, script.SemExtend} {
-		redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-			permit(t, p, "k", 1, redlock.TTL(time.Second)) // members have the scripts now
-			time.Sleep(2 * time.Second)
-			var rules []*redistest.Rule
-			p.EveryLink(func(l *redistest.Link) { rules = append(rules, l.CutAfter(redistest.WithArg(lost.SHA), 1)) })
-			l, err := p.Semaphore("k", 1, redlock.AutoRenew(9*time.Second)).Acquire(t.Context())
-			require.NoError(t, err)
-			time.Sleep(5 * time.Second) // it was renewed
-			require.NoError(t, l.Err())
-			_, err = p.Semaphore("k", 1).TryAcquire(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld)
-			_ = l.Unlock(t.Context())
-			require.Contains(t, redlock.Hits(rules), 1, "nothing was lost")
-			time.Sleep(time.Second)
-			redlock.Leftovers(t, cluster)
-		})
-	}
-}
-
-// What a caller that was cancelled has left is given back, wherever its calls were.
-func TestCancelOfAnAcquireAtAnyMomentLeavesNothingBehind(t *testing.T) {
-	three(t, func(t *testing.T, cluster *redistest.Cluster, a, b, c *redlock.Peer) {
-		for i, p := range []*redlock.Peer{a, b, c} {
-			p.Slow(time.Duration(2+i)*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond)
-		}
-		held := permit(t, a, "k", 2)
-		for at := range 30 {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(at)*time.Millisecond/2+1)
-			var all []*redlock.Locking
-			for _, p := range []*redlock.Peer{b, c, b} {
-				all = append(all, later(ctx, p.Semaphore("k", 2).Acquire))
-			}
-			for _, w := range all {
-				if <-w.Done; w.Err == nil {
-					unlock(t, w.Lease)
-				}
-			}
-			cancel()
-			time.Sleep(50 * time.Millisecond)
-			for _, s := range cluster.Servers {
-				require.Len(t, redlock.Admin(t, s, "HKEYS", "redquorum:s1:{k}"), 4, "the holder, its slot and the two bounds")
-				require.EqualValues(t, 0, redlock.Admin(t, s, "EXISTS", "redquorum:sq:{k}", "redquorum:sw:{k}"))
-			}
-		}
-		unlock(t, held)
-		redlock.Leftovers(t, cluster)
-	})
 }

@@ -3,7 +3,6 @@ package redlock_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -26,43 +25,6 @@ import (
 
 // Waiting as standing requests, in fake time on embedded members: bursts, order, lost and late pushes,
 // deaths, cancelled waiters, and clocks at the ends of what is allowed.
-
-func TestBurstOfContendersIsServedWithoutOverlap(t *testing.T) {
-	for _, tc := range []struct{ members, clients, callers int }{
-		{5, 16, 4},
-		{3, 32, 1},
-	} {
-		t.Run(fmt.Sprint(tc), inBubble(tc.members, func(t *testing.T, cluster *redistest.Cluster) {
-			var ref referee
-			var wg sync.WaitGroup
-			all := redlock.Peers(t, cluster, tc.clients, redlock.Quiet)
-			start := time.Now()
-			for i, p := range all {
-				p.Jitter(uint64(i+1), 300*time.Microsecond, 300*time.Microsecond, 300*time.Microsecond)
-				for range tc.callers {
-					wg.Go(func() {
-						l := p.Lock(t, "k")
-						ref.granted(l)
-						if wrong := redlock.OverBelief(cluster, l); wrong != nil {
-							t.Error(wrong)
-						}
-						time.Sleep(time.Millisecond)
-						if err := l.Unlock(t.Context()); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-			}
-			wg.Wait()
-			ref.verdict(t)
-			require.Equal(t, tc.clients*tc.callers, ref.count)
-			// 1 ms of holding, two ways of hand-over, and the splits of the beginning.
-			require.Less(t, time.Since(start), time.Duration(ref.count)*3*time.Millisecond+500*time.Millisecond)
-			time.Sleep(10 * time.Millisecond)
-			redlock.Leftovers(t, cluster)
-		}))
-	}
-}
 
 func TestClientsAreServedInOrderOfArrival(t *testing.T) {
 	redlock.Among(t, 5, 9, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
@@ -224,19 +186,6 @@ func TestLostPushIsHealedByTheNextHeartbeat(t *testing.T) {
 	}
 }
 
-func TestWaitingCostsOneMessageASecond(t *testing.T) {
-	redlock.Among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
-		all[0].Hold(t, "k") // renewed for ever
-		waits := all[1].Count(script.Wait)
-		err := all[1].LockFor(t, "k", time.Minute)
-		require.ErrorIs(t, err, redlock.ErrHeld)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		for _, n := range redlock.Hits(waits) {
-			require.InDelta(t, 62, n, 4) // and one when the holder's lease seemed to end
-		}
-	}, redlock.Quiet)
-}
-
 func TestHandOverCostsTwoCommandsAtEachMember(t *testing.T) {
 	redlock.Among(t, 5, 4, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		var wg sync.WaitGroup
@@ -283,65 +232,6 @@ func TestHolderThatDiesIsSucceededWhenItsLeaseEnds(t *testing.T) {
 	}
 }
 
-// The next holder is decided between three clients of which one cancels at a random moment, hundreds of
-// times: while queued, while a grant is on its way, in the second round, in line behind its own process.
-func TestWaiterThatCancelsLeavesNothingAndStopsNobody(t *testing.T) {
-	for seed := range redlock.Seeds(8) {
-		redlock.Among(t, 3, 4, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
-			random := rand.New(rand.NewPCG(seed, 1))
-			var ref referee
-			var wg sync.WaitGroup
-			stop := make(chan struct{})
-			for i, p := range all {
-				p.Jitter(seed*10+uint64(i), 2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
-			}
-			for _, p := range all[:2] {
-				wg.Go(func() {
-					for {
-						select {
-						case <-stop:
-							return
-						default:
-						}
-						l := p.Lock(t, "k")
-						ref.granted(l)
-						time.Sleep(2 * time.Millisecond)
-						_ = l.Unlock(t.Context())
-						time.Sleep(time.Millisecond)
-					}
-				})
-			}
-			var cancelled, won int
-			for range 60 {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random.Int64N(int64(20*time.Millisecond))))
-				p := all[2+random.IntN(2)]
-				l, err := p.Mutex("k").Lock(ctx)
-				switch {
-				case err == nil:
-					won++
-					ref.granted(l)
-					_ = l.Unlock(t.Context())
-				case errors.Is(err, context.DeadlineExceeded):
-					cancelled++
-				default:
-					t.Errorf("seed %d: %v", seed, err)
-				}
-				cancel()
-			}
-			before := ref.grants()
-			time.Sleep(200 * time.Millisecond)
-			require.Greater(t, ref.grants(), before+10, "the others go on")
-			close(stop)
-			wg.Wait()
-			ref.verdict(t)
-			require.Greater(t, cancelled, 10)
-			require.Greater(t, won, 5)
-			time.Sleep(20 * time.Millisecond)
-			redlock.Leftovers(t, cluster)
-		}, redlock.Quiet)
-	}
-}
-
 // Two waiters share the votes, and the yields of both are lost on the way.
 func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
 	redlock.Among(t, 4, 2, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
@@ -377,18 +267,6 @@ func TestSplitEndsAlthoughItsYieldsAreLost(t *testing.T) {
 		time.Sleep(time.Second)
 		redlock.Leftovers(t, cluster)
 	}, redlock.Quiet)
-}
-
-func TestLockGivesUpWhereNoQuorumCanBeAsked(t *testing.T) {
-	withOne(t, 5, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
-		d.Cut(0, 1)
-		require.NoError(t, p.Lock(t, "k").Unlock(t.Context()), "a minority is not missed")
-		d.Cut(2)
-		start := time.Now()
-		_, err := p.Mutex("k").Lock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		require.InDelta(t, 2, time.Since(start).Seconds(), 0.3)
-	})
 }
 
 // A client that has known for long enough that it cannot ask a majority asks nobody: votes of the others would be of no use,

@@ -85,31 +85,6 @@ func TestClientThatWasStoppedMarksForNoLessThanTheLongestLease(t *testing.T) {
 	})
 }
 
-// A majority forgets, so that no member can tell. The client with the long leases comes back in time.
-func TestClientWithAGreaterMaxTTLProlongsAQuarantineThatItMeets(t *testing.T) {
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		d := older(t, cluster)
-		b := redlock.GuardedVia(t, cluster, without(0), longer)
-		b.Voting(t, 2)
-		d.Away(1, 2) // it hears nothing of that
-		held := b.Lock(t, "k", redlock.TTL(25*time.Second))
-		require.NoError(t, d.Close())
-		b.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, 1, 2)
-		restart(t, cluster, false, 1, 2)
-		d = redlock.Guarded(t, cluster, short)
-		d.Until(t, 1, redlock.MemberQuarantined)
-		d.Until(t, 2, redlock.MemberQuarantined)
-		require.Equal(t, "1000", markerOf(t, cluster, 1, "q"))
-		c := redlock.Guarded(t, cluster, longer, func(c *redlock.Config) { c.MaxTTL = 20 * time.Second }) // prolongs, too: by its part of the difference
-		c.Until(t, 1, redlock.MemberQuarantined)
-		c.Until(t, 2, redlock.MemberQuarantined)
-		b.EveryLink(func(l *redistest.Link) { l.Refuse(false) }, 1, 2)
-		began := time.Now()
-		excluded(t, d, held)
-		require.Less(t, time.Since(began), 33*time.Second, "by each difference once")
-	})
-}
-
 // In a first deployment, too; and who counts the quarantine looks once more before it believes that it is over.
 func TestFirstStartWaitsForTheLongestLeaseThatAClientCameToTellOf(t *testing.T) {
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {

@@ -197,39 +197,6 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 	})
 }
 
-// Two clients that meet the same new servers: the second sees the first one's markers and waits a second
-// for the rest, instead of taking the last member for one that forgot.
-func TestSecondClientWaitsForTheFirstMarking(t *testing.T) {
-	late := func(p *redlock.Peer) { // it looks there last
-		p.Links[2].SetDelay(redistest.Delay{Fixed: 10 * time.Millisecond}, redistest.Delay{})
-	}
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		time.Sleep(time.Minute) // servers older than MaxTTL
-		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-2] == "n" }
-		p := redlock.GuardedVia(t, cluster, func(p *redlock.Peer) { p.Links[2].DelayCommand(marking, 1, 500*time.Millisecond) }, short)
-		p.Voting(t, 2)
-		q := redlock.GuardedVia(t, cluster, late, short)
-		q.Voting(t, 3)
-		require.Equal(t, "n", markerOf(t, cluster, 2, "state"))
-	})
-	// Somebody who marked two of three and is gone is not waited for any longer than that.
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		time.Sleep(time.Minute)
-		marking := func(cmd []string) bool { return len(cmd) > 6 && cmd[0] == "EVAL" && cmd[len(cmd)-2] == "n" }
-		p := redlock.GuardedVia(t, cluster, func(p *redlock.Peer) {
-			p.Links[2].Call(marking, 1, func([]string) { p.Links[2].Refuse(true) })
-			p.Links[2].CutBefore(marking, 1)
-		}, short)
-		p.Voting(t, 2)
-		p.Die()
-		at := time.Now()
-		q := redlock.GuardedVia(t, cluster, late, short)
-		q.Until(t, 2, redlock.MemberQuarantined)
-		require.GreaterOrEqual(t, time.Since(at), time.Second-time.Millisecond)
-		require.Equal(t, "g", markerOf(t, cluster, 2, "state"))
-	})
-}
-
 // Counters are read from members that know, and whether one does is read with them, in one step: this
 // client believes two members that were emptied a moment ago.
 func TestCountersOfAMemberThatForgotSinceAreNotLent(t *testing.T) {

@@ -112,22 +112,6 @@ func TestMembersWithoutARestartGuardAreRefused(t *testing.T) {
 	})
 }
 
-func TestFreshMembersVoteAtOnce(t *testing.T) {
-	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		began := time.Now()
-		p := voting(t, cluster, 5, short, redlock.WithFreshMembers())
-		require.Less(t, time.Since(began), 200*time.Millisecond)
-		for i := range 5 {
-			require.Equal(t, "n", markerOf(t, cluster, i, "state"))
-			require.Equal(t, "1000", markerOf(t, cluster, i, "q"))
-		}
-		cycle(t, p, "k")
-		for _, m := range p.Members() {
-			require.Equal(t, redlock.MemberVoting, m.State)
-		}
-	})
-}
-
 // Servers younger than MaxTTL may be a deployment that lost everything at once: somebody may still hold.
 func TestFirstStartWaitsUntilTheServersAreOlderThanTheLongestLease(t *testing.T) {
 	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
@@ -435,22 +419,6 @@ func TestMembersThatForgotWhileAClientWaitedGiveItNoVote(t *testing.T) {
 			require.NoError(t, waiting.Get(t).Unlock(t.Context()))
 		}, func(c *redlock.Config) { c.MaxTTL, c.TTL = 30*time.Second, 30*time.Second })
 	}
-}
-
-// While a member is in quarantine nothing of it counts, and a release still reaches it.
-func TestReleaseReachesAMemberInQuarantine(t *testing.T) {
-	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-		held := p.Lock(t, "k")
-		require.Eventually(t, func() bool { return held.Votes() == 3 }, time.Second, time.Millisecond)
-		cluster.Kill(2)
-		require.NoError(t, cluster.Restart(true, 2)) // comes back with the lock in it
-		p.Until(t, 2, redlock.MemberQuarantined)
-		require.NoError(t, held.Unlock(t.Context()))
-		synctest.Wait()
-		keys, err := cluster.Keys(t.Context())
-		require.NoError(t, err)
-		require.NotContains(t, keys[2], "k")
-	})
 }
 
 // A client that marked a first deployment looks at a member, never comes to mark it, and meets it again

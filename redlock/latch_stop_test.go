@@ -56,34 +56,12 @@ func TestLatchScriptThatEndsInTheMiddleAndIsRepeatedCountsOnce(t *testing.T) {
 					require.NoError(t, err)
 				}
 			}
-			begin()
-			said, err := p.raw(c.ask, -1, false)
-			require.NoError(t, err)
-			want, reply := p.counted(), latchReply(said)
-			commands := 0
-			for _, once := range []bool{false, true} {
-				for after := 0; ; after++ {
-					begin()
-					before := p.counted()
-					_, err := p.raw(c.ask, after, once)
-					if p.ask("EXISTS", "stopped").(int64) == 0 {
-						require.NoError(t, err)
-						require.Equal(t, want, p.counted())
-						break
-					}
-					commands++
-					what := fmt.Sprintf("stopped after %d commands, once %v", after, once)
-					require.Contains(t, []string{before, want}, p.counted(), "%s: it is done, or not", what)
-					said, err := p.raw(c.ask, -1, false)
-					require.NoError(t, err, what)
-					require.Equal(t, want, p.counted(), what)
-					if name != "a deletion" { // whose reply tells whether there was one
-						require.Equal(t, reply, latchReply(said), what)
-					}
-					p.ends(what)
+			p.stopped(begin, c.ask, true, p.counted, func(reply any) any {
+				if name == "a deletion" { // whose reply tells whether there was one
+					return nil
 				}
-			}
-			require.Positive(t, commands)
+				return latchReply(reply)
+			})
 		})
 	}
 }
@@ -113,17 +91,6 @@ func latchReply(reply any) string {
 		return fmt.Sprint(all[:5])
 	}
 	return fmt.Sprint(reply)
-}
-
-// ends checks that what the member has ends by itself.
-func (p *latchStopPlay) ends(what string) {
-	p.Helper()
-	latch, watches := latchKeys(p.latch.Name)
-	for _, key := range []string{latch, watches} {
-		if p.ask("EXISTS", key).(int64) == 1 {
-			require.Positive(p, p.ask("PTTL", key), "%s: %s stays for ever", what, key)
-		}
-	}
 }
 
 // The script of a barrier that ends in the middle, and is asked for again, leaves what it leaves if it does not end.
@@ -181,32 +148,46 @@ func TestBarrierScriptThatEndsInTheMiddleAndIsRepeatedCountsOnce(t *testing.T) {
 			if name == "the next round" {
 				c.ask = come(8, 2, "alice", 7, both)
 			}
-			said, err := p.raw(c.ask, -1, false)
-			require.NoError(t, err)
-			want := counted()
-			state, _ := script.ReadBarrier(replyFrom(said))
-			state.Server = 0
-			commands := 0
-			for _, once := range []bool{false, true} {
-				for after := 0; ; after++ {
-					begin()
-					_, err := p.raw(c.ask, after, once)
-					if p.ask("EXISTS", "stopped").(int64) == 0 {
-						require.NoError(t, err)
-						break
-					}
-					commands++
-					what := fmt.Sprintf("stopped after %d commands, once %v", after, once)
-					again, err := p.raw(c.ask, -1, false)
-					require.NoError(t, err, what)
-					require.Equal(t, want, counted(), what)
-					got, _ := script.ReadBarrier(replyFrom(again))
-					got.Server = 0
-					require.Equal(t, state, got, what)
-					require.Positive(t, p.ask("PTTL", key), "%s: it stays for ever", what)
-				}
-			}
-			require.Positive(t, commands)
+			p.stopped(begin, c.ask, false, counted, func(reply any) any {
+				got, _ := script.ReadBarrier(replyFrom(reply))
+				got.Server = 0
+				return got
+			})
 		})
 	}
+}
+
+// stopped has a call end behind each of its commands, and be asked for again. It is done then. whole: it was done or not before.
+func (p *latchStopPlay) stopped(begin func(), ask member.Command, whole bool, counted func() string, told func(reply any) any) {
+	p.Helper()
+	begin()
+	said, err := p.raw(ask, -1, false)
+	require.NoError(p, err)
+	want, reply, commands := counted(), told(said), 0
+	for _, once := range []bool{false, true} {
+		for after := 0; ; after++ {
+			begin()
+			before := counted()
+			_, err := p.raw(ask, after, once)
+			if p.ask("EXISTS", "stopped").(int64) == 0 {
+				require.NoError(p, err)
+				require.Equal(p, want, counted())
+				break
+			}
+			commands++
+			what := fmt.Sprintf("stopped after %d commands, once %v", after, once)
+			if whole {
+				require.Contains(p, []string{before, want}, counted(), what)
+			}
+			said, err := p.raw(ask, -1, false)
+			require.NoError(p, err, what)
+			require.Equal(p, want, counted(), what)
+			require.Equal(p, reply, told(said), what)
+			p.ask("DEL", "told", "stopped")
+			for key := range p.state() {
+				require.Positive(p, p.ask("PTTL", key), "%s: %s stays for ever", what, key)
+			}
+		}
+	}
+	require.Positive(p, commands)
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
-	"github.com/redquorum/redquorum/slot"
 )
 
 // Environments that share members: Config.Prefix.
@@ -293,19 +292,6 @@ func TestPrefixIsAsIfItWereWrittenIntoTheName(t *testing.T) {
 			require.NoError(t, set.Unlock(t.Context()))
 		}
 	})
-}
-
-func TestPrefixLeavesHashTagsAlone(t *testing.T) {
-	t.Parallel()
-	for _, name := range prefixedNames {
-		for _, prefix := range []string{"prod:", "a/b.c_d-"} {
-			key := prefix + name
-			if name == "{order}invoice" {
-				require.Equal(t, slot.Of(name), slot.Of(key))
-			}
-			require.Equal(t, slot.Of(key), slot.Of(slot.Sibling("redquorum:q", key)))
-		}
-	}
 }
 
 func TestPrefixThatCannotWorkIsRefusedWithWhatWould(t *testing.T) {

@@ -21,9 +21,10 @@ import (
 // "Step n" is the numbered list under "The Redlock Algorithm"; other headings are named. Where we do
 // more than the page asks for, or otherwise, the comment says so.
 
-// Safety and liveness guarantees, mutual exclusion: TestBurstOfContendersIsServedWithoutOverlap.
+// Safety and liveness guarantees, mutual exclusion: TestSchedulesExplored and TestSeeds.
 // Free of deadlocks: TestHolderThatDiesIsSucceededWhenItsLeaseEnds. Fault tolerance:
-// TestLockGivesUpWhereNoQuorumCanBeAsked and, by the number of members, TestRoundEndsWithTheAnswerThatDecidesIt.
+// TestThreeOfFiveDeadIsNoQuorumWithThreeCausesAndHealsByItself and, by the number of members,
+// TestRoundEndsWithTheAnswerThatDecidesIt.
 //
 // Correct implementation with a single instance: acquire.txt and release.txt in internal/script/testdata.
 //
@@ -32,7 +33,10 @@ import (
 // drift, which the page does in its safety argument.
 //
 // Retry on failure: TestSplitsAreWonByDifferentClients. The page desynchronises contenders by chance. Ours yield to one of
-// them (docs/protocol.md, "Split votes").
+// them (docs/protocol.md, "Split votes"). Who fails gives back what it had: TestSpecStep5FailureUnlocksAllInstances.
+//
+// Making the algorithm more reliable: TestExtendMovesTheEndOfAFixedLease, TestExtendThatAMajorityRefusesIsALossWhoeverBooksIt,
+// and for the limit TestMaxHoldCapsALeaseThatIsRenewed.
 //
 // Releasing the lock: TestUnknownIsNeverAYesAndIsAlwaysCleanedUp.
 //
@@ -93,21 +97,6 @@ func TestSpecStep5FailureUnlocksAllInstances(t *testing.T) {
 	}
 }
 
-// Retry on failure: who fails gives back what it had at once, so that nobody must wait for the expiry.
-func TestSpecRetryPartialLocksAreGivenBackAtOnce(t *testing.T) {
-	redlock.Pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
-		steal(t, cluster, "k", time.Second, 0, 1, 2)
-		require.ErrorIs(t, p.Try(t, "k", redlock.TTL(30*time.Second)), redlock.ErrHeld)
-		synctest.Wait()
-		for _, i := range []int{3, 4} {
-			require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[i], "EXISTS", "k"))
-		}
-		time.Sleep(time.Second)
-		_, err := other.Mutex("k").TryLock(t.Context())
-		require.NoError(t, err)
-	})
-}
-
 // Safety arguments: from the first key set to the first that expires, less the drift, nobody else can have
 // a majority. The instances are asked at very different times, and their clocks are off.
 func TestSpecSafetyNobodyElseDuringTheMinimumValidity(t *testing.T) {
@@ -140,39 +129,4 @@ func TestSpecSafetyMajorityTooLateIsNoLock(t *testing.T) {
 		time.Sleep(60 * time.Millisecond)
 		noKeys(t, d)
 	})
-}
-
-// Making the algorithm more reliable: extending. It counts where the instance still has the client's own
-// value, and for the lock if a majority says so within its validity.
-func TestSpecExtendNeedsAMajorityThatStillHasTheLock(t *testing.T) {
-	for stolen := range 4 {
-		redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-			l := p.Hold(t, "k", redlock.TTL(10*time.Second))
-			time.Sleep(5 * time.Second)
-			for i := range stolen {
-				steal(t, cluster, "k", time.Minute, i)
-			}
-			start := time.Now()
-			err := l.Extend(t.Context(), 10*time.Second)
-			if stolen <= 2 {
-				require.NoError(t, err)
-				require.Equal(t, start.Add(redlock.Validity(10*time.Second)), l.ValidUntil())
-			} else {
-				require.ErrorIs(t, err, redlock.ErrLost)
-			}
-		})
-	}
-}
-
-// Making the algorithm more reliable: the number of extensions is limited, or a client could keep others
-// out for ever.
-func TestSpecExtensionsAreLimited(t *testing.T) {
-	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
-		start := time.Now()
-		l := p.Lock(t, "k") // nobody unlocks it
-		<-l.Done()
-		require.InDelta(t, 10, time.Since(start).Minutes(), 0.01)
-		require.Equal(t, redlock.LostMaxHold, redlock.LostFor(l))
-		require.Equal(t, 24*time.Hour, redlock.DefaultConfig().MaxHold)
-	}, redlock.Quiet, func(c *redlock.Config) { c.MaxHold = 10 * time.Minute })
 }

@@ -129,28 +129,6 @@ func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 	})
 }
 
-func TestRefusalIsAnAnswer(t *testing.T) {
-	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		li := &listener{}
-		p, other := another(t, d, redlock.WithTracer(li), redlock.Quiet), another(t, d, redlock.Quiet)
-		other.Hold(t, "k")
-		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrHeld)
-		synctest.Wait()
-		acquires, releases := 0, 0
-		for _, e := range li.requests {
-			require.NoError(t, e.Err)
-			switch e.Op {
-			case "acquire":
-				acquires++
-			case "release":
-				releases++
-			}
-		}
-		require.Equal(t, []int{3, 3}, []int{acquires, releases})
-		require.NotContains(t, li.in, "<nil>", "the clean-up belongs to the acquisition")
-	})
-}
-
 func TestMemberThatTakesALeaseBackIsToldWithItsOwnLatency(t *testing.T) {
 	li := &listener{}
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
@@ -387,36 +365,4 @@ func (k *kindListener) RenewalStart(e redlock.RenewalStart) context.Context {
 		k.hear("RenewalStart "+lock.Key, lock.Kind)
 	}
 	return context.Background()
-}
-
-func TestEventsTellTheKindOfTheLock(t *testing.T) {
-	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		k := &kindListener{heard: map[string]redlock.Kind{}}
-		p, other := another(t, d, redlock.WithTracer(k), redlock.Quiet), another(t, d, redlock.Quiet)
-		before := other.Hold(t, "a")
-		waits := p.LockLater(t.Context(), "a", redlock.AutoRenew(3*time.Second))
-		synctest.Wait()
-		require.NoError(t, before.Unlock(t.Context()))
-		a := waits.Get(t)
-		time.Sleep(1500 * time.Millisecond)
-		b := p.Hold(t, "b")
-		time.Sleep(1500 * time.Millisecond)
-		require.NoError(t, b.Extend(t.Context(), 30*time.Second))
-		require.NoError(t, b.Unlock(t.Context()))
-		_, err := other.ForceUnlock(t.Context(), "a")
-		require.NoError(t, err)
-		<-a.Done()
-		synctest.Wait()
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		for _, event := range []string{
-			"AcquireStart", "AcquireEnd", "Woken", "Request acquire a", "Request wait a", "Request acquire b", "Request extend a",
-			"RenewalStart a", "Renewed true", "Renewed false", "Request extend b", "Released", "Request release b", "Lost",
-		} {
-			require.Contains(t, k.heard, event)
-		}
-		for event, kind := range k.heard {
-			require.Equal(t, redlock.KindMutex, kind, event)
-		}
-	})
 }
