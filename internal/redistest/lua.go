@@ -87,7 +87,38 @@ func (s *session) eval(name string, args []string) {
 	}
 	l := takeInterpreter()
 	defer l.giveBack()
-	l.run(s, code.proto, args[3:3+keys], args[3+keys:])
+	l.peer.Ctx = s.cmd.Ctx
+	v, err := l.run(code.proto, args[3:3+keys], args[3+keys:], func(args []string) any { return l.dispatch(e, args) })
+	if err != nil {
+		s.cmd.WriteError(luaError(err))
+		return
+	}
+	writeLua(s.cmd, v)
+}
+
+// RunScript executes a script as a server does. call executes its commands, and returns an Error for one that fails. What the
+// script returns comes back, or the Error that ended it.
+func RunScript(text string, keys, args []string, call func(args []string) any) any {
+	code, err := compiled(text)
+	if err != nil {
+		return Error(luaError(err))
+	}
+	l := takeInterpreter()
+	defer l.giveBack()
+	v, err := l.run(code.proto, keys, args, call)
+	if l.raised != "" && err != nil {
+		return l.raised
+	} else if err != nil {
+		return Error(luaError(err))
+	}
+	l.reply.Reset()
+	writeLua(l.peer, v)
+	l.peer.Flush()
+	reply, err := parseReply(l.reply.Bytes())
+	if err != nil {
+		return Error("ERR " + err.Error())
+	}
+	return reply
 }
 
 func luaError(err error) string { return "ERR Error compiling script (new function): " + err.Error() }
@@ -123,8 +154,9 @@ type interpreter struct {
 	state *lua.LState
 	redis []named // the functions and constants of the table redis
 
-	server *Embedded    // of the script that runs
-	peer   *server.Peer // what miniredis answers that script's commands on
+	call   func(args []string) any // of the script that runs
+	raised Error                   // the last that one of its calls has raised
+	peer   *server.Peer            // what miniredis answers that script's commands on
 	reply  bytes.Buffer
 }
 
@@ -152,7 +184,7 @@ func takeInterpreter() *interpreter {
 }
 
 func (l *interpreter) giveBack() {
-	l.server = nil
+	l.call, l.raised = nil, ""
 	idle.Lock()
 	defer idle.Unlock()
 	idle.list = append(idle.list, l)
@@ -215,9 +247,9 @@ func protect(l *lua.LState, globals *lua.LTable) {
 	globals.Metatable = meta
 }
 
-// run executes a script, and writes what it returns as the reply of a session.
-func (l *interpreter) run(s *session, proto *lua.FunctionProto, keys, args []string) {
-	l.server, l.peer.Ctx = s.server, s.cmd.Ctx
+// run executes a script, and returns what it returns.
+func (l *interpreter) run(proto *lua.FunctionProto, keys, args []string, call func(args []string) any) (v lua.LValue, err error) {
+	l.call = call
 	globals := l.state.G.Global
 	globals.RawSetString("KEYS", stringsOf(l.state, keys))
 	globals.RawSetString("ARGV", stringsOf(l.state, args))
@@ -228,12 +260,11 @@ func (l *interpreter) run(s *session, proto *lua.FunctionProto, keys, args []str
 	globals.RawSetString("redis", redis)
 	globals.RawSetString("server", redis)
 	l.state.Push(l.state.NewFunctionFromProto(proto))
-	if err := l.state.PCall(0, 1, nil); err != nil {
-		s.cmd.WriteError(luaError(err))
-	} else {
-		writeLua(s.cmd, l.state.Get(-1))
+	if err = l.state.PCall(0, 1, nil); err == nil {
+		v = l.state.Get(-1)
 	}
 	l.state.SetTop(0)
+	return v, err
 }
 
 func stringsOf(l *lua.LState, list []string) *lua.LTable {
@@ -261,13 +292,14 @@ func (l *interpreter) caller(raise bool) lua.LGFunction {
 		if len(args) == 0 {
 			state.RaiseError("Please specify at least one argument for this redis lib call")
 		}
-		v := l.execute(args)
+		v := l.call(args)
 		if failed, ok := v.(Error); ok {
 			text := string(failed)
 			if strings.HasPrefix(text, "ERR unknown command") {
 				text = "ERR Unknown Redis command called from script"
 			}
 			if raise {
+				l.raised = Error(text)
 				state.RaiseError("%s", text)
 			}
 			v = Error(text)
@@ -277,20 +309,20 @@ func (l *interpreter) caller(raise bool) lua.LGFunction {
 	}
 }
 
-// execute has miniredis execute a command of the script that runs.
-func (l *interpreter) execute(args []string) any {
+// dispatch has miniredis execute a command of the script that runs.
+func (l *interpreter) dispatch(e *Embedded, args []string) any {
 	switch name := strings.ToUpper(args[0]); name {
 	case "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "SCRIPT", "MULTI", "EXEC", "DISCARD", "WATCH", "AUTH", "HELLO":
 		return Error("ERR This Redis command is not allowed from script")
 	case "INFO":
-		return l.server.info(args[1:])
+		return e.info(args[1:])
 	default:
 		if _, _, subscribes := subscribing(name); subscribes || blocks(name, args) {
 			return Error("ERR This Redis command is not allowed from script")
 		}
 	}
 	l.reply.Reset()
-	l.server.srv.Dispatch(l.peer, args)
+	e.srv.Dispatch(l.peer, args)
 	l.peer.Flush()
 	b := l.reply.Bytes()
 	if len(b) > 3 && b[0] == '+' {

@@ -324,12 +324,12 @@ func TestSlotHasABaseOnlyUnderTheMarkingOfItsFirstDeployment(t *testing.T) {
 		}, want: true},
 		"emptied": {edit: func(_ *masters, s *server) { s.flush() }},
 		"another process with a snapshot": {edit: func(c *masters, s *server) {
-			s.edit(func() { s.run, s.repl = "other", "repl-other" })
+			s.edit(func() { s.run, s.repl = "other", "replother" })
 			c.hosts[0].cut()
 			c.hosts[0].mend()
 		}},
 		"another process with a snapshot that is believed": {mode: Off, edit: func(c *masters, s *server) {
-			s.edit(func() { s.run, s.repl = "other", "repl-other" })
+			s.edit(func() { s.run, s.repl = "other", "replother" })
 			c.hosts[0].cut()
 			c.hosts[0].mend()
 			synctest.Wait()

@@ -13,13 +13,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
 
-// server is a member's server in memory, without a socket: the few commands that the guard sends,
-// and its scripts by their headers. TestGuardScriptsDoWhatTheProtocolSays runs its cases on this
-// server and on those that execute the Lua.
+// server is a member's server in memory, without a socket: the few commands that the guard and its scripts
+// send. TestGuardScriptsDoWhatTheProtocolSays runs its cases on this server, too.
 type server struct {
 	mu      sync.Mutex
 	run     string // run_id
@@ -57,7 +57,7 @@ func newServer(run string) *server {
 func (s *server) restart(run string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.run, s.repl, s.older, s.role, s.born = run, "repl-"+run, strings.Repeat("0", 40), "master", time.Now()
+	s.run, s.repl, s.older, s.role, s.born = run, "repl"+run, strings.Repeat("0", 40), "master", time.Now()
 	s.since, s.emptied, s.follows = s.calls, 0, 0
 	s.hashes, s.ends = make(map[string]map[string]string), make(map[string]time.Time)
 }
@@ -77,7 +77,7 @@ func (s *server) succeed(run string, of *server) {
 	s.hashes, s.ends = of.copied()
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	s.older, s.repl = of.repl, "repl-of-"+run
+	s.older, s.repl = of.repl, "replof"+run
 }
 
 // copied are the data, as a replica has received them.
@@ -96,7 +96,7 @@ func (s *server) reload(hashes map[string]map[string]string, ends map[string]tim
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.follow("another")
-	s.hashes, s.ends, s.repl = hashes, ends, "repl-of-another"
+	s.hashes, s.ends, s.repl = hashes, ends, "replofanother"
 	s.follow("NO")
 }
 
@@ -169,32 +169,13 @@ func words(cmd []byte) (args []string) {
 	return args
 }
 
-// readOnly is what a write at a replica panics with. A script ends there, before it has changed
-// anything.
-type readOnly struct{}
-
 // do executes one command.
-func (s *server) do(args ...string) (r member.Reply) {
+func (s *server) do(args ...string) member.Reply {
 	if f := s.before.Load(); f != nil {
 		(*f)()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer func() {
-		switch why := recover().(type) {
-		case nil:
-		case readOnly:
-			r = member.Reply{Kind: '-', Str: []byte("READONLY You can't write against a read only replica.")}
-		default:
-			panic(why)
-		}
-	}()
-	if args[0] == "INFO" && s.mute {
-		return member.Reply{Kind: '-', Str: []byte("NOPERM")}
-	}
-	if args[0] == "INFO" && args[1] == "commandstats" {
-		return str(fmt.Sprintf("# Commandstats\r\ncmdstat_eval:calls=1,usec=1\r\ncmdstat_flushall:calls=%d,usec=1\r\ncmdstat_replicaof:calls=%d,usec=1\r\n", s.emptied, s.follows))
-	}
 	key := args[1]
 	if args[0] == "EVAL" {
 		key = args[3]
@@ -202,72 +183,111 @@ func (s *server) do(args ...string) (r member.Reply) {
 	if _, tag, ok := strings.Cut(key, "{"); ok {
 		tag, _, _ = strings.Cut(tag, "}")
 		if at := slot.Of(tag); s.stolen[at] {
-			return member.Reply{Kind: '-', Str: fmt.Appendf(nil, "MOVED %d other:1", at)}
+			return replyOf(redistest.Error(fmt.Sprintf("MOVED %d other:1", at)))
 		}
 	}
-	s.expire()
+	maps.DeleteFunc(s.ends, func(_ string, at time.Time) bool { return !time.Now().Before(at) })
+	switch args[0] {
+	case "HMGET", "EVAL":
+		if s.refuses {
+			return replyOf(redistest.Error("LOADING"))
+		}
+	case "INFO":
+		if s.mute {
+			return replyOf(redistest.Error("NOPERM"))
+		}
+	}
+	if args[0] == "EVAL" {
+		s.calls++
+		keys := int(integer(args[2]))
+		return replyOf(redistest.RunScript(args[1], args[3:3+keys], args[3+keys:], func(args []string) any {
+			if args[0] == "INFO" && s.denies {
+				return redistest.Error("NOPERM")
+			}
+			return s.execute(args)
+		}))
+	}
+	return replyOf(s.execute(args))
+}
+
+// execute executes a command of a connection or of a script.
+func (s *server) execute(args []string) any {
+	key := ""
+	if len(args) > 1 {
+		key = args[1]
+	}
+	h := s.hashes[key]
+	if writes := []string{"HSET", "HDEL", "DEL", "SET"}; s.role != "master" && slices.Contains(writes, args[0]) {
+		return redistest.Error("READONLY You can't write against a read only replica.")
+	}
 	switch args[0] {
 	case "HGET":
-		if v, ok := s.hashes[key][args[2]]; ok {
-			return str(v)
-		}
-		return null
+		return s.field(key, args[2])
 	case "HMGET":
-		if s.refuses {
-			return member.Reply{Kind: '-', Str: []byte("LOADING")}
-		}
-		values := list()
+		var values []any
 		for _, field := range args[2:] {
-			if v, ok := s.hashes[key][field]; ok {
-				values.Elems = append(values.Elems, str(v))
-			} else {
-				values.Elems = append(values.Elems, null)
-			}
+			values = append(values, s.field(key, field))
 		}
 		return values
-	case "HGETALL":
-		var flat []member.Reply
-		for field, v := range s.hashes[key] {
-			flat = append(flat, str(field), str(v))
+	case "HKEYS", "HGETALL":
+		var flat []any
+		for _, field := range slices.Sorted(maps.Keys(h)) {
+			if flat = append(flat, field); args[0] == "HGETALL" {
+				flat = append(flat, h[field])
+			}
 		}
-		return member.Reply{Kind: '*', Elems: flat}
+		return flat
 	case "HSCAN": // key cursor COUNT n
 		s.scans++
 		return s.hscan(key, uint64(integer(args[2])), int(integer(args[4])))
 	case "HSET":
-		return num(s.hset(key, args[2:]...))
+		return s.hset(key, args[2:]...)
 	case "HDEL":
-		return num(s.hdel(key, args[2]))
+		was := len(h)
+		for _, field := range args[2:] {
+			delete(h, field)
+		}
+		if len(h) == 0 {
+			delete(s.hashes, key)
+		}
+		return int64(was - len(h))
 	case "DEL":
-		return num(s.del(key))
+		there := s.exists(key)
+		delete(s.hashes, key)
+		delete(s.ends, key)
+		return there
 	case "EXISTS":
-		return num(s.exists(key))
+		return s.exists(key)
 	case "SET": // key 1 PX ms
-		s.set(key, ms(args[4]))
-		return str("OK")
+		s.ends[key] = time.Now().Add(time.Duration(integer(args[4])) * time.Millisecond)
+		return "OK"
+	case "PTTL":
+		if at, there := s.ends[key]; there {
+			return time.Until(at).Milliseconds()
+		}
+		return int64(-2)
+	case "TIME":
+		now := time.Now().Add(s.ahead).UnixMicro()
+		return []any{strconv.FormatInt(now/1e6, 10), strconv.FormatInt(now%1e6, 10)}
 	case "REPLICAOF": // a master that does not answer; or NO ONE
 		s.follow(key)
-		return str("OK")
+		return "OK"
 	case "INFO":
-		return str(s.info())
-	case "EVAL":
-		if s.refuses {
-			return member.Reply{Kind: '-', Str: []byte("LOADING")}
+		if key == "commandstats" {
+			return fmt.Sprintf("# Commandstats\r\ncmdstat_eval:calls=1,usec=1\r\ncmdstat_flushall:calls=%d,usec=1\r\ncmdstat_replicaof:calls=%d,usec=1\r\n", s.emptied, s.follows)
 		}
-		s.calls++
-		return s.eval(args[1], args[3:], args)
+		return fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", s.role, s.repl, s.older)
 	}
 	panic(fmt.Sprintf("a command that the guard does not use: %q", args))
 }
 
-func (s *server) info() string {
-	if s.denies {
-		return ""
+// field is nil where it is not there.
+func (s *server) field(key, field string) any {
+	if v, ok := s.hashes[key][field]; ok {
+		return v
 	}
-	return fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", s.role, s.repl, s.older)
+	return nil
 }
-
-func ms(arg string) time.Duration { return time.Duration(integer(arg)) * time.Millisecond }
 
 func integer(arg string) int64 {
 	n, err := strconv.ParseInt(arg, 10, 64)
@@ -277,24 +297,9 @@ func integer(arg string) int64 {
 	return n
 }
 
-func (s *server) expire() {
-	for key, at := range s.ends {
-		if !time.Now().Before(at) {
-			delete(s.ends, key)
-		}
-	}
-}
-
-// writes comes before every write.
-func (s *server) writes() {
-	if s.role != "master" {
-		panic(readOnly{})
-	}
-}
-
 // hscan returns the fields behind a cursor in the order of their hashes, as a server does: one that is added or removed
 // meanwhile moves none of the others.
-func (s *server) hscan(key string, cursor uint64, count int) member.Reply {
+func (s *server) hscan(key string, cursor uint64, count int) any {
 	place := func(field string) uint64 {
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(field))
@@ -312,16 +317,15 @@ func (s *server) hscan(key string, cursor uint64, count int) member.Reply {
 		}
 		fields = fields[:count]
 	}
-	flat := list()
+	var flat []any
 	for _, f := range fields {
-		flat.Elems = append(flat.Elems, str(f), str(s.hashes[key][f]))
+		flat = append(flat, f, s.hashes[key][f])
 	}
-	return list(str(next), flat)
+	return []any{next, flat}
 }
 
 // hset returns how many fields are new.
 func (s *server) hset(key string, pairs ...string) (added int64) {
-	s.writes()
 	if s.hashes[key] == nil {
 		s.hashes[key] = make(map[string]string)
 	}
@@ -332,33 +336,6 @@ func (s *server) hset(key string, pairs ...string) (added int64) {
 		s.hashes[key][pairs[i]] = pairs[i+1]
 	}
 	return added
-}
-
-// hdel returns how many fields are gone. No hash is left without a field.
-func (s *server) hdel(key, field string) int64 {
-	s.writes()
-	if _, there := s.hashes[key][field]; !there {
-		return 0
-	}
-	delete(s.hashes[key], field)
-	if len(s.hashes[key]) == 0 {
-		delete(s.hashes, key)
-	}
-	return 1
-}
-
-// del returns how many keys are gone.
-func (s *server) del(key string) int64 {
-	s.writes()
-	there := s.exists(key)
-	delete(s.hashes, key)
-	delete(s.ends, key)
-	return there
-}
-
-func (s *server) set(key string, d time.Duration) {
-	s.writes()
-	s.ends[key] = time.Now().Add(d)
 }
 
 func (s *server) exists(key string) int64 {
@@ -378,335 +355,6 @@ func (s *server) follow(master string) {
 	case master != "NO":
 		s.role = "slave"
 	case s.role == "slave":
-		s.role, s.older, s.repl = "master", s.repl, "repl-after-"+s.repl
-	}
-}
-
-func (s *server) clock() int64 { return time.Now().Add(s.ahead).UnixMicro() }
-
-func (s *server) micros() string { return strconv.FormatInt(s.clock(), 10) }
-
-// eval executes a script of the guard.
-func (s *server) eval(source string, keys, whole []string) member.Reply {
-	switch source {
-	case announceLua:
-		if s.hashes[whole[3]]["pending"] == "" {
-			s.hset(whole[3], "pending", whole[4])
-		}
-		return str(s.hashes[whole[3]]["pending"])
-	case glanceLua:
-		return s.glance(s.hashes[keys[0]])
-	case sealLua:
-		return s.seal(whole[3], whole[4:])
-	case stampLua:
-		return s.stamp(whole[3], whole[4:])
-	case refillLua:
-		return s.refill(whole[3], whole[4:])
-	}
-	source, plain := strings.CutPrefix(source, lookLua)
-	source, replicated := strings.CutPrefix(source, shardLua)
-	if !plain {
-		panic("a script that is not the guard's")
-	}
-	e := &execution{server: s, h: s.hashes[keys[0]], marker: keys[0], quarantine: keys[1], tokens: keys[2], replicated: replicated}
-	args := whole[6:]
-	switch source {
-	case lookSource:
-	case claimLua:
-		return e.claim(args)
-	case fillLua:
-		return e.fill(args)
-	case markLua:
-		e.mark(args)
-	case liftLua:
-		if e.h["id"] == args[0] && e.h != nil {
-			e.raise(args[1])
-		}
-	case baseLua:
-		e.base(args)
-	case restoreLua:
-		e.restore(args)
-	case renameLua:
-		if e.h["id"] == args[0] && e.h != nil {
-			e.hset(e.marker, "repl", args[1])
-		}
-	case carryLua:
-		e.carry(args)
-	default:
-		panic("a script that is not the guard's")
-	}
-	return e.look()
-}
-
-func (s *server) glance(h map[string]string) member.Reply {
-	r := list(str(h["id"]), str(h["q"]))
-	if repl, noted := h["repl"]; !s.denies && (!noted || repl != s.repl || s.role != "master") {
-		r.Elems = append(r.Elems, str(repl), str(s.info()))
-	}
-	return r
-}
-
-// execution is one script at one marker.
-type execution struct {
-	*server
-	h                          map[string]string
-	marker, quarantine, tokens string
-	replicated                 bool
-}
-
-func (e *execution) left() time.Duration { return max(0, time.Until(e.ends[e.quarantine])) }
-
-func (e *execution) look() member.Reply {
-	h := e.hashes[e.marker]
-	left := int64(-2)
-	if _, there := e.ends[e.quarantine]; there {
-		left = e.left().Milliseconds()
-	}
-	q := h["q"]
-	if q == "" {
-		q = "0"
-	}
-	r := list(str(h["id"]), str(h["state"]), str(q), num(left), str(h["clk"]), num(e.clock()), str(h["lifted"]), str(e.hashes[e.tokens][baseField]))
-	if e.replicated {
-		r.Elems = append(r.Elems, str(h["repl"]), str(e.info()), str(e.hashes[e.tokens]["id"]))
-	}
-	return r
-}
-
-func (e *execution) rests(d time.Duration) { e.set(e.quarantine, d) }
-
-func (e *execution) raise(q string) bool {
-	old := "0"
-	if e.h["q"] != "" {
-		old = e.h["q"]
-	}
-	if integer(q) <= integer(old) {
-		return false
-	}
-	e.hset(e.marker, "q", q, "lifted", e.micros())
-	if left := e.left(); left > 0 || e.h["state"] == forgot {
-		e.rests(left + ms(q) - ms(old))
-	}
-	return true
-}
-
-func (e *execution) mark(args []string) {
-	repl, noted := e.h["repl"]
-	if strings.HasPrefix(e.h["id"], args[0]+" ") && (len(args) < 6 || noted && repl == args[5]) {
-		return
-	}
-	e.del(e.marker)
-	e.hset(e.marker, "id", args[0]+" "+e.micros(), "q", args[1], "state", args[4])
-	if len(args) > 5 {
-		e.hset(e.marker, "repl", args[5])
-	}
-	if ms(args[2]) > 0 {
-		e.rests(ms(args[2]))
-	} else {
-		e.del(e.quarantine)
-	}
-	if args[4] == forgot {
-		e.del(e.tokens)
-	} else {
-		e.lift(e.tokens, baseField, args[3])
-	}
-}
-
-func (e *execution) base(args []string) {
-	if e.h["id"] != args[0] || e.h["state"] == forgot || e.role != "master" {
-		return
-	}
-	if _, there := e.hashes[e.tokens][baseField]; !there || args[2] == "1" {
-		e.lift(e.tokens, baseField, e.micros())
-	}
-	e.lift(e.tokens, baseField, args[1])
-}
-
-func (e *execution) waits(id string) bool {
-	own := !e.replicated || e.denies || e.h["repl"] == e.repl && e.role == "master"
-	return e.h["id"] == id && e.h["state"] == forgot && e.left() == 0 && own
-}
-
-func (e *execution) claim(args []string) member.Reply {
-	if !e.waits(args[0]) {
-		return e.look()
-	}
-	if args[2] == "0" {
-		if e.h["by"] == args[1] {
-			e.hdel(e.marker, "by")
-			e.hdel(e.marker, "till")
-		}
-		return e.look()
-	}
-	now, why, left := e.clock(), "claimed", int64(0)
-	if by := e.h["by"]; by != "" && by != args[1] {
-		left = integer(e.h["till"]) - now
-	}
-	if left > 60e6 {
-		left = 0
-	}
-	if left <= 0 {
-		why = "few"
-		if args[3] == "0" {
-			e.hdel(e.marker, "few")
-		} else {
-			if e.h["few"] == "" || integer(e.h["few"]) > now {
-				e.hset(e.marker, "few", e.micros())
-			}
-			left = integer(e.h["few"]) + integer(args[3])*1000 - now
-		}
-	}
-	if left <= 0 {
-		why, left = "", 0
-		e.hset(e.marker, "by", args[1], "till", strconv.FormatInt(now+integer(args[2])*1000, 10))
-	}
-	told := list(str(why), num((left+999)/1000))
-	for field, v := range e.h {
-		if strings.HasPrefix(field, "from ") {
-			told.Elems = append(told.Elems, str(field), str(v))
-		}
-	}
-	r := e.look()
-	r.Elems = append(r.Elems, told)
-	return r
-}
-
-func (e *execution) fill(args []string) member.Reply {
-	now, by := e.clock(), e.h["by"]
-	if !e.waits(args[0]) || e.h["q"] != args[3] || by != "" && by != args[1] && integer(e.h["till"]) > now {
-		return e.look()
-	}
-	e.raiseTo(e.tokens, args[4], args[5], args[8:])
-	r := e.look()
-	e.hset(e.marker, "by", args[1], "till", strconv.FormatInt(now+integer(args[2])*1000, 10), args[6], args[7])
-	r.Elems = append(r.Elems, num(1))
-	return r
-}
-
-func (e *execution) restore(args []string) {
-	if !e.waits(args[0]) || e.raise(args[2]) || e.h["q"] != args[2] {
-		return
-	}
-	if args[3] != "" {
-		if args[1] == "1" {
-			e.lift(e.tokens, baseField, e.micros())
-		}
-		e.lift(e.tokens, baseField, args[3])
-	}
-	for field := range e.h {
-		if strings.HasPrefix(field, "from ") || slices.Contains([]string{"by", "till", "few"}, field) {
-			e.hdel(e.marker, field)
-		}
-	}
-	e.hset(e.marker, "state", whole, "clk", args[1])
-}
-
-func (e *execution) carry(args []string) {
-	made := func(id string) int64 {
-		_, at, ok := strings.Cut(id, " ")
-		if !ok {
-			return 0
-		}
-		return integer(at)
-	}
-	same := e.h["id"] == args[0]
-	if e.repl != args[4] || !same && made(e.h["id"]) > made(args[0]) {
-		return
-	}
-	switch {
-	case same:
-		e.raise(args[2])
-	case e.hashes[e.tokens]["pending"] != args[7]:
-		return
-	default:
-		e.hdel(e.tokens, "pending")
-		e.del(e.marker)
-		e.hset(e.marker, "id", args[0], "state", args[1], "q", args[2], "clk", args[3], "repl", args[4])
-		if args[6] != "" {
-			e.hset(e.marker, "lifted", strconv.FormatInt(time.Now().Add(-ms(args[6])).UnixMicro(), 10))
-		}
-	}
-	if left := ms(args[5]); left > e.left() {
-		e.rests(left)
-	}
-}
-
-// lift raises a counter. One that is not there is 0.
-func (s *server) lift(key, bucket, token string) {
-	old, there := s.hashes[key][bucket]
-	if !there {
-		old = "0"
-	}
-	if integer(old) < integer(token) {
-		s.hset(key, bucket, token)
-	}
-}
-
-func (s *server) stamp(key string, args []string) member.Reply {
-	h := s.hashes[key]
-	switch {
-	case h["id"] == args[0]:
-		return num(1)
-	case h["pending"] != args[3]:
-		return num(-2)
-	}
-	if id := h["id"]; id != "" && h["forgot"] != "" {
-		_, made, _ := strings.Cut(id, " ")
-		if time.Now().UnixMicro()-integer(made) < integer(args[1])*1000 {
-			return num(0)
-		}
-		if args[2] != "1" {
-			return num(-1)
-		}
-	}
-	s.hset(key, "id", args[0])
-	for _, field := range []string{"forgot", "pending", baseField} {
-		s.hdel(key, field)
-	}
-	return num(1)
-}
-
-func (s *server) seal(key string, args []string) member.Reply {
-	h := s.hashes[key]
-	if h["pending"] != args[1] {
-		return null
-	}
-	if before := h["id"]; before != args[0] {
-		if args[2] == "1" {
-			s.del(key)
-		}
-		s.hdel(key, baseField)
-		s.hset(key, "id", args[0])
-		if before == "" && args[4] != "0" {
-			s.hset(key, baseField, args[4])
-		}
-		if args[3] == "1" {
-			s.hset(key, "forgot", "1")
-		}
-	}
-	s.hdel(key, "pending")
-	return null
-}
-
-func (s *server) refill(key string, args []string) member.Reply {
-	if s.hashes[key]["id"] != args[0] {
-		return num(0)
-	}
-	s.raiseTo(key, args[1], args[2], args[3:])
-	return num(1)
-}
-
-// raiseTo is script/count.lua.
-func (s *server) raiseTo(key, least, byClock string, fields []string) {
-	floor := integer(least)
-	if byClock == "1" {
-		floor = max(floor, s.clock())
-	}
-	for pair := range slices.Chunk(fields, 2) {
-		n := integer(pair[1])
-		if !isLimit(pair[0]) {
-			n = max(n, floor)
-		}
-		s.lift(key, pair[0], strconv.FormatInt(n, 10))
+		s.role, s.older, s.repl = "master", s.repl, "replafter"+s.repl
 	}
 }

@@ -51,7 +51,7 @@ func served(t *testing.T, server redistest.Server) (do func(args ...string) memb
 		v, err := server.Do(t.Context(), args...)
 		var refused redistest.Error
 		if errors.As(err, &refused) {
-			return member.Reply{Kind: '-', Str: []byte(refused)}
+			return replyOf(refused)
 		}
 		require.NoError(t, err, args)
 		return replyOf(v)
@@ -68,6 +68,8 @@ func replyOf(v any) member.Reply {
 		return num(v)
 	case string:
 		return str(v)
+	case redistest.Error:
+		return member.Reply{Kind: '-', Str: []byte(v)}
 	case []any:
 		r := list()
 		for _, e := range v {
