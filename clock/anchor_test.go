@@ -170,15 +170,6 @@ func TestClocksBeyondTheAssumptionAreBelievedTooLong(t *testing.T) {
 	assert.Positive(t, refused, "Start never saw that the clocks are off")
 }
 
-func TestLongPushedGrantIsNeverBelievedBeyondItsKey(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: 10 million trials; `make test-long` sets REDQUORUM_LONG=1 and runs them")
-	}
-	worst, refused := worstOverBelief(t, 10_000_000, clock.DefaultDrift/2)
-	assert.Negative(t, worst)
-	assert.Zero(t, refused, "honest pushes were refused")
-}
-
 func TestHonestClocksAreNeverCalledStepped(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	base := time.Now()

@@ -374,21 +374,6 @@ func (fs *fakes) grant(ranges ...[]uint16) {
 	fs.ranges = ranges
 }
 
-func TestCallGoesToTheMasterOfItsSlotAndFollowsIt(t *testing.T) {
-	fs, cl := connected(t, 2)
-	submit(cl, 5, "a").answered(t)
-	submit(cl, 9000, "b").answered(t)
-	require.Equal(t, []string{"a"}, fs.masters[0].commands())
-	require.Equal(t, []string{"b"}, fs.masters[1].commands())
-
-	fs.masters[0].says(func(cmd string, _ bool) string { return fs.moved(5, 1) })
-	c := submit(cl, 5, "c")
-	c.answered(t)
-	submit(cl, 5, "d").answered(t)
-	require.Equal(t, []string{"a", "c"}, fs.masters[0].commands(), "the slot was patched at once")
-	require.Equal(t, []string{"b", "c", "d"}, fs.masters[1].commands())
-}
-
 // Whoever compares members needs them all: each connection that a slot may be answered on.
 func TestProcessesOfAClusterAreThoseOfItsMasters(t *testing.T) {
 	_, cl := connected(t, 3)

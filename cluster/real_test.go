@@ -2,7 +2,6 @@ package cluster_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -192,22 +191,4 @@ func inLine(t *testing.T, a *redlock.Client, name string) {
 		seen, err := a.Inspect(t.Context(), name)
 		return err == nil && len(seen.Members[0].Queue) == 1
 	})
-}
-
-func TestLongManyLeasesOfManySlotsAreRenewed(t *testing.T) {
-	long(t)
-	c := open(t, start(t, redistest.ShardedConfig{}))
-	var leases []*redlock.Lease
-	for i := range 300 {
-		lease := lock(t, c, fmt.Sprintf("lease%d", i), redlock.AutoRenew(6*time.Second))
-		leases = append(leases, lease)
-	}
-	began := time.Now()
-	for _, l := range leases {
-		becomes(t, "it is renewed", func() bool { return l.ValidUntil().After(began.Add(7 * time.Second)) })
-		require.NoError(t, l.Err())
-	}
-	for _, l := range leases {
-		require.NoError(t, l.Unlock(t.Context()))
-	}
 }

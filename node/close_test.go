@@ -81,50 +81,6 @@ func (hanging) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
 	return nil, ctx.Err()
 }
 
-func TestClosePaysDebts(t *testing.T) {
-	for name, refuse := range map[string]error{"down but reachable": nil, "unreachable": errors.New("no route")} {
-		t.Run(name, playing(nil, Config{BackoffMin: time.Hour, BackoffMax: time.Hour, jitter: longest}, func(t *testing.T, f *fake, n *Node) {
-			f.cut()
-			synctest.Wait()
-			n.Submit(&release("a", time.Hour).Call)
-			f.take()
-			f.set(func() { f.refuse = refuse })
-			began := time.Now()
-			require.NoError(t, n.Close(context.Background()))
-			require.Zero(t, time.Since(began))
-			if refuse == nil {
-				f.expect(t, "closing", "CLIENT ID", "INFO server", "CLIENT LIST ID 1", "RELEASE a")
-			} else {
-				f.expect(t, "closing")
-			}
-			require.Len(t, f.dialled(), 2, "the first, and one for the debt")
-		}))
-	}
-}
-
-func TestCloseWaitsForADebtThatIsRefusedForAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		f := newFake(func(_ int64, args []string) string {
-			if args[0] == "RELEASE" && time.Since(began) < 3500*time.Millisecond {
-				return "-BUSY Redis is busy\r\n"
-			}
-			return "default"
-		})
-		f.refuse = errors.New("not yet")
-		n := start(t, Config{Dialer: f, PingInterval: time.Second})
-		synctest.Wait()
-		r := release("a", time.Minute)
-		n.Submit(&r.Call)
-		f.set(func() { f.refuse = nil })
-		time.Sleep(time.Second)
-		require.NoError(t, n.Close(context.Background()))
-		require.GreaterOrEqual(t, time.Since(began), 3500*time.Millisecond)
-		require.LessOrEqual(t, time.Since(began), 5*time.Second)
-		require.Len(t, f.commands(), 1)
-	})
-}
-
 // Close goes on connecting for what is owed while the server is there: one that is loading its data, or that ends each
 // connection for a while.
 func TestClosePaysDebtsHoweverOftenTheConnectionEnds(t *testing.T) {
@@ -232,27 +188,6 @@ func TestServerHasEndedTheInboxWhenCloseReturns(t *testing.T) {
 			}
 		}))
 	}
-}
-
-func TestNoSubscriptionIsLeftWhenCloseReturns(t *testing.T) {
-	s := startRedis(t)
-	for i := range 20 {
-		n := up(t, Config{Addr: s.Addr()})
-		n.Listen("inbox", &pushLog{})
-		if i%2 == 0 { // otherwise it may be about to subscribe
-			until(t, "listening", func() bool { return n.State().Inbox })
-		}
-		require.NoError(t, n.Close(context.Background()))
-		require.Equal(t, "[]", s.cli("PUBSUB", "CHANNELS"), "round %d", i)
-	}
-}
-
-func TestListenAfterCloseDoesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := start(t, Config{Dialer: newFake(nil)})
-		require.NoError(t, n.Close(context.Background()))
-		n.Listen("ch", &pushLog{})
-	})
 }
 
 // Closing while everything else goes on, many times: for the race detector and for leaks.

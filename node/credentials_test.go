@@ -53,19 +53,6 @@ func (v *vault) handle(_ int64, args []string) string {
 	return "default"
 }
 
-func TestCredentialsAreAskedForAtEveryDial(t *testing.T) {
-	v := newVault("one")
-	faked(t, v.handle, Config{jitter: longest, Credentials: v.credentials}, func(t *testing.T, f *fake, n *Node) {
-		require.True(t, n.State().Up)
-		require.EqualValues(t, 1, v.asked.Load())
-		v.set("two")
-		f.cut()
-		time.Sleep(time.Second)
-		require.True(t, n.State().Up)
-		require.EqualValues(t, 2, v.asked.Load())
-	})
-}
-
 func TestPasswordFileIsReadAtEveryDial(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
@@ -193,18 +180,6 @@ func TestProviderThatHangsHoldsUpNothing(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, n.Close(t.Context()))
 		require.Zero(t, time.Since(began))
-	})
-}
-
-// An AUTH that is not answered ends the connection like any other call.
-func TestServerThatDoesNotAnswerToAuthIsFound(t *testing.T) {
-	c := Config{jitter: longest, CredentialsEvery: 10 * time.Second, PingInterval: time.Hour, StallTimeout: 2 * time.Second,
-		Credentials: newVault("pw").credentials}
-	faked(t, nil, c, func(t *testing.T, f *fake, n *Node) {
-		f.silence(true)
-		time.Sleep(11100 * time.Millisecond)
-		require.False(t, n.State().Up)
-		require.ErrorIs(t, n.State().Err, member.ErrStalled)
 	})
 }
 

@@ -92,9 +92,3 @@ func TestConnectionWithASocketInItIsNotWrittenToPastItsOwnWrite(t *testing.T) {
 	require.NoError(t, s.write([]byte("nobody else reads this")))
 	require.Equal(t, "nobody else reads this", string(c.said))
 }
-
-func TestWriteAfterTheEndSaysSo(t *testing.T) {
-	s, _, _ := wired(t, time.Minute)
-	require.NoError(t, s.link.socket.Close())
-	require.ErrorIs(t, s.write([]byte("late")), net.ErrClosed)
-}

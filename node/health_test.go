@@ -485,14 +485,6 @@ func TestBoundsOfCallersDoNotBoundTheGuard(t *testing.T) {
 	})
 }
 
-func TestCapacityComesBackWithTheAnswers(t *testing.T) {
-	s := startRedis(t)
-	n := up(t, Config{Addr: s.Addr(), MaxCalls: 4, MaxBytes: 200})
-	for range 1000 {
-		submit(n, "ECHO", "0123456789").is(t, member.Answered)
-	}
-}
-
 func TestDownMemberCostsNothing(t *testing.T) {
 	f := newFake(nil)
 	f.refuse = errors.New("connection refused")

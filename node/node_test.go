@@ -1,15 +1,12 @@
 package node
 
 import (
-	"context"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/member"
 )
 
 func TestRepliesOfEveryShape(t *testing.T) {
@@ -33,19 +30,6 @@ func TestRepliesOfEveryShape(t *testing.T) {
 	require.Equal(t, "0", s.cli("DBSIZE"), "SELECT 3 was not sent")
 	st := n.State()
 	require.True(t, st.Gen == 1 && st.Epoch == 1 && st.Votes && st.Err == nil && len(st.RunID) == 40, "state %+v", st)
-}
-
-func TestDoEndsWithItsContext(t *testing.T) {
-	faked(t, says("SILENCE", ""), Config{}, func(t *testing.T, f *fake, n *Node) {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		_, err := member.Ask(ctx, n, member.Command{Cmd: resp.Command("SILENCE")})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, 20*time.Millisecond, time.Since(began))
-		_, err = member.Ask(ctx, n, member.Command{Cmd: resp.Command("ECHO", "x")})
-		require.ErrorIs(t, err, context.DeadlineExceeded, "it has ended")
-	})
 }
 
 // killing cuts all clients of a server off every 5 ms, until stop returns.

@@ -3,17 +3,13 @@ package node
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
@@ -118,25 +114,6 @@ func TestTagIsReadWhenTheCallIsRepaired(t *testing.T) {
 	require.Equal(t, "younger", string(c.wait(t).Reply.Str), "%v", c.Err)
 }
 
-func TestManyCallsAreRepairedAtOnce(t *testing.T) {
-	s := startRedis(t)
-	long := "-- " + strings.Repeat("x", 5000) + "\n" + delScript
-	n := up(t, Config{Addr: s.Addr(), Scripts: []string{long, setScript}})
-	for range 3 {
-		s.cli("SCRIPT", "FLUSH")
-		s.Pause()
-		var calls []*result
-		for i := range 3000 {
-			c := scriptCall(long, fmt.Sprint("k", i))
-			c.Late = i%2 == 0
-			n.Submit(&c.Call)
-			calls = append(calls, c)
-		}
-		s.Resume()
-		all(t, calls, member.Answered)
-	}
-}
-
 func TestRepairSendsTheSourceOnlyAsOftenAsThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long := "-- " + strings.Repeat("x", 5000)
@@ -231,44 +208,6 @@ func TestCallOfAnEndedGenerationIsNotRepaired(t *testing.T) {
 		release.is(t, member.Answered)
 		require.NotContains(t, strings.Join(f.take(), "\n"), "EVAL "+setScript)
 	})
-}
-
-func TestRepairNeverOvertakesTheRelease(t *testing.T) {
-	s := startRedis(t)
-	n := up(t, Config{Addr: s.Addr(), Scripts: []string{setScript, delScript}})
-	flush := up(t, Config{Addr: s.Addr()})
-	var repaired, ended int
-	for i := range 2000 {
-		key := fmt.Sprint("k", i)
-		f := submit(flush, "SCRIPT", "FLUSH")
-		var over atomic.Bool
-		acquire := scriptCall(setScript, key, "v")
-		acquire.Ended = &over
-		n.Submit(&acquire.Call)
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for range i % 40 {
-				runtime.Gosched()
-			}
-			over.Store(true)
-			release := submit(n, "DEL", key) // needs no repair, which would put it behind the acquire again
-			<-release.done
-			assert.Equal(t, member.Answered, release.Outcome, "release: %v, %v", release.Outcome, release.Err)
-		})
-		acquire.wait(t)
-		wg.Wait()
-		f.wait(t)
-		switch {
-		case acquire.Outcome == member.Answered:
-			repaired++
-		case errors.Is(acquire.Err, member.ErrEnded):
-			ended++
-		default:
-			t.Fatalf("%v, %v", acquire.Outcome, acquire.Err)
-		}
-	}
-	t.Logf("executed %d, not repeated %d", repaired, ended)
-	require.Equal(t, "0", s.cli("DBSIZE"), "keys were left behind their release")
 }
 
 func TestWrongScriptKeepsTheMemberDown(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -73,19 +72,6 @@ func TestTLSWithACLUser(t *testing.T) {
 		want := strconv.Itoa(i)
 		require.Equal(t, want, do(t, n, "ECHO", want), "for %s", want)
 	}
-}
-
-func TestUnixSocket(t *testing.T) {
-	dir, err := os.MkdirTemp("", "node") // t.TempDir can be too long for a socket
-	require.NoError(t, err)
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "s")
-	startRedis(t, "--unixsocket", path)
-	c, err := ParseURL("redis+unix://" + path + "?db=2&client_name=me")
-	require.NoError(t, err)
-	n := up(t, c)
-	got := do(t, n, "CLIENT", "GETNAME")
-	require.True(t, got == "me" && n.Name() == path, "%s, %s", got, n.Name())
 }
 
 // Every way to fail is told with the member's name and its cause, and without the password.

@@ -411,24 +411,6 @@ func TestDebtsAreBounded(t *testing.T) {
 	require.True(t, o.count == 0 && o.bytes == 0 && o.first == nil && o.last == nil, "%d debts of %d bytes after their time", o.count, o.bytes)
 }
 
-func TestManyDebtsAreAllPaid(t *testing.T) {
-	s := startRedis(t)
-	n := up(t, Config{Dialer: s.Dialer()})
-	s.Faults().PauseRequests()
-	const debts = 30000
-	for i := range debts {
-		c := &member.Call{Command: member.Command{Cmd: resp.Command("INCR", "paid")}, Delivery: member.Delivery{OweUntil: time.Now().Add(time.Minute)}, Sink: discard{}}
-		c.Late = i%2 == 0
-		n.Submit(c)
-	}
-	s.Faults().Cut()
-	s.Faults().Resume()
-	until(t, "paid", func() bool { return s.cli("GET", "paid") == "30000" })
-	until(t, "told so", func() bool { return !n.owed.any(time.Now()) })
-	require.Equal(t, "30000", s.cli("GET", "paid"))
-	require.EqualValues(t, 2, n.State().Epoch)
-}
-
 // Submitting to a connection in the moment it breaks never loses a debt.
 func TestNoDebtIsLostInTheMomentOfABreak(t *testing.T) {
 	s := startRedis(t)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,56 +16,6 @@ type users func(ctx context.Context, network, addr string) (net.Conn, error)
 
 func (u users) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	return u(ctx, network, addr)
-}
-
-// Whatever of the user's hangs and ignores its context is named when the time of a dial has passed. Close does not wait
-// for it.
-func TestFunctionThatIgnoresItsContextIsNamed(t *testing.T) {
-	for name, config := range map[string]func(f *fake, hang func()) Config{
-		"Config.Credentials": func(f *fake, hang func()) Config {
-			return Config{Dialer: f, Credentials: func(context.Context) (string, string, error) { hang(); return "u", "pw", nil }}
-		},
-		"Config.Dialer": func(f *fake, hang func()) Config {
-			return Config{Dialer: users(func(ctx context.Context, network, addr string) (net.Conn, error) {
-				hang()
-				return f.DialContext(ctx, network, addr)
-			})}
-		},
-	} {
-		t.Run(name, bubble(func(t *testing.T) {
-			var hangs atomic.Bool
-			hangs.Store(true)
-			end := make(chan struct{})
-			defer close(end)
-			f := newFake(nil)
-			c := config(f, func() {
-				if hangs.Load() {
-					<-end
-				}
-			})
-			c.jitter = longest
-			n := start(t, c)
-			time.Sleep(1100 * time.Millisecond) // a DialTimeout, and a tenth of it
-			synctest.Wait()
-			err := n.State().Err
-			var missing *CredentialsError
-			var broken *DialerError
-			require.True(t, errors.As(err, &missing) || errors.As(err, &broken), "%v", err)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			for _, said := range []string{name, n.Name(), "did not return"} {
-				require.ErrorContains(t, err, said)
-			}
-			hangs.Store(false)
-			time.Sleep(AuthBackoff)
-			require.True(t, n.State().Up, "%+v", n.State())
-			hangs.Store(true)
-			f.cut()
-			time.Sleep(2 * time.Second)
-			began := time.Now()
-			require.NoError(t, n.Close(t.Context()))
-			require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
-		}))
-	}
 }
 
 // A connection that comes when nobody waits for it any more is closed.

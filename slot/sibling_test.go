@@ -154,13 +154,3 @@ func FuzzDifferentKeysHaveDifferentSiblings(f *testing.F) {
 		}
 	})
 }
-
-func FuzzSlotAgreesWithABitwiseCRC(f *testing.F) {
-	for _, key := range oddKeys {
-		f.Add(key)
-	}
-	f.Fuzz(func(t *testing.T, key string) {
-		assert.Equal(t, naiveTag(key), slot.Tag(key))
-		assert.Equal(t, naiveOf(key), slot.Of(key))
-	})
-}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
-	"github.com/redquorum/redquorum/internal/resp"
 )
 
 func dial(t testing.TB, d redistest.Dialer, addr string) *redistest.Client {
@@ -93,44 +92,6 @@ func TestServerClockRunsAtItsRate(t *testing.T) {
 	})
 }
 
-func TestServerClockSteps(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, e *redistest.Embedded, c *redistest.Client) {
-		start := e.Now()
-		ask(t, c, "SET", "k", "v", "PX", "10000")
-		ask(t, c, "SET", "ever", "v")
-
-		time.Sleep(time.Second)
-		e.Step(3 * time.Second)
-		require.EqualValues(t, 6000, ask(t, c, "PTTL", "k"))
-		e.Step(-20 * time.Second)
-		require.EqualValues(t, 26000, ask(t, c, "PTTL", "k"), "a moment of expiry, seen from an earlier moment")
-		require.Equal(t, -16*time.Second, e.Now().Sub(start))
-		time.Sleep(6 * time.Second)
-		require.EqualValues(t, 20000, ask(t, c, "PTTL", "k"))
-		e.Step(time.Minute)
-		require.EqualValues(t, -2, ask(t, c, "PTTL", "k"))
-		require.EqualValues(t, -1, ask(t, c, "PTTL", "ever"))
-	})
-}
-
-func TestUptimeCountsWholeSecondsOfTheServersClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := rt.Embedded(t, 1).Embedded(0)
-		uptime := func() string {
-			info, err := e.Do(t.Context(), "INFO", "server")
-			require.NoError(t, err)
-			return resp.Field([]byte(info.(string)), "uptime_in_seconds:")
-		}
-		require.Equal(t, "0", uptime())
-		time.Sleep(90*time.Second + 900*time.Millisecond)
-		require.Equal(t, "90", uptime())
-		require.NoError(t, e.Restart(true))
-		require.Equal(t, "0", uptime())
-		time.Sleep(100 * time.Millisecond)
-		require.Equal(t, "1", uptime(), "up to a second ahead, as Redis")
-	})
-}
-
 // The demo reaches embedded servers as any program reaches a server.
 func TestEmbeddedServesTCP(t *testing.T) {
 	e := rt.Embedded(t, 1).Embedded(0)
@@ -169,32 +130,6 @@ func TestEmbeddedServesTCP(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestFrontCarriesFaultsToTCPClients(t *testing.T) {
-	for name, start := range map[string]func(*testing.T) redistest.Server{"embedded": embedded, "real": real} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t)
-			path := s.Path()
-			f, err := path.Listen("127.0.0.1:0")
-			require.NoError(t, err)
-			defer func() { require.NoError(t, f.Close()) }()
-			c := dial(t, &net.Dialer{}, f.Addr())
-			require.Equal(t, "PONG", ask(t, c, "PING"))
-			path.CutAfter(redistest.Named("SET"), 1)
-			require.NoError(t, c.Send([]string{"SET", "k", "v"}))
-			_, err = c.ReceiveFor(time.Minute)
-			require.Error(t, err)
-			v, err := s.Do(t.Context(), "GET", "k")
-			require.NoError(t, err)
-			require.Equal(t, "v", v)
-
-			open := dial(t, &net.Dialer{}, f.Addr())
-			require.Equal(t, "PONG", ask(t, open, "PING"))
-			path.BlackHole() // a dial that hangs must not keep Close from returning
-			dial(t, &net.Dialer{}, f.Addr())
-		})
-	}
-}
-
 func TestWhatIsNotRESPIsAnsweredLikeRedisDoes(t *testing.T) {
 	for name, start := range map[string]func(*testing.T) redistest.Server{"embedded": embedded, "real": real} {
 		t.Run(name, func(t *testing.T) {
@@ -212,32 +147,6 @@ func TestWhatIsNotRESPIsAnsweredLikeRedisDoes(t *testing.T) {
 			require.ErrorIs(t, err, io.EOF)
 		})
 	}
-}
-
-func TestBlockingCommandsAreRefused(t *testing.T) {
-	e := rt.Embedded(t, 1).Embedded(0)
-	for _, cmd := range [][]string{{"BLPOP", "q", "0"}, {"XREAD", "BLOCK", "0", "STREAMS", "s", "$"}, {"WAIT", "1", "0"}} {
-		_, err := e.Do(t.Context(), cmd...)
-		require.ErrorContains(t, err, "blocking", "%q", cmd)
-	}
-}
-
-func TestClusterLeftovers(t *testing.T) {
-	c := rt.Embedded(t, 3)
-	for i, key := range []string{"redquorum:tokens:{a}", "lock/1", "redquorum:tokens"} {
-		_, err := c.Servers[i].Do(t.Context(), "SET", key, "v")
-		require.NoError(t, err)
-	}
-	left, err := c.Leftovers(t.Context(), "redquorum:tokens*")
-	require.NoError(t, err)
-	require.Equal(t, []string{"1/lock/1"}, left)
-	c.Kill(0)
-	_, err = c.Keys(t.Context())
-	require.ErrorContains(t, err, "member 0")
-	require.NoError(t, c.Restart(false))
-	left, err = c.Leftovers(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, left)
 }
 
 // Whatever happens to the network and the servers: replies are never mixed up, a lone counter never

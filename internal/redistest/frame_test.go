@@ -86,13 +86,6 @@ func TestFramerRefusesWhatIsNotRESP(t *testing.T) {
 	}
 }
 
-func TestPushKind(t *testing.T) {
-	require.Equal(t, "message", pushKind([]byte("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n")))
-	require.Equal(t, "subscribe", pushKind([]byte(">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n")))
-	require.Empty(t, pushKind([]byte("*0\r\n")))
-	require.Empty(t, pushKind([]byte("+message\r\n")))
-}
-
 // FuzzFramer: whatever arrives, the frames are consecutive pieces of the stream, and cutting the
 // stream elsewhere gives the same frames.
 func FuzzFramer(f *testing.F) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -81,19 +80,6 @@ func TestRealKeepChoosesWhatTheNextStartFinds(t *testing.T) {
 	}
 }
 
-func TestRealTakesArgumentsAndEnvironment(t *testing.T) {
-	rt.Needs(t)
-	wrapper := filepath.Join(t.TempDir(), "redis-server")
-	script := "#!/bin/sh\n[ \"$REDISTEST_MARK\" = here ] || exit 3\nexec redis-server \"$@\"\n"
-	require.NoError(t, os.WriteFile(wrapper, []byte(script), 0o700))
-	config := redistest.RealConfig{Binary: wrapper, Args: []string{"--requirepass", "secret"}}
-	_, err := redistest.StartReal(t.Context(), config)
-	require.ErrorContains(t, err, "exit status 3")
-	config.Env = []string{"REDISTEST_MARK=here"}
-	_, err = rt.RealWith(t, 1, config).Servers[0].Do(t.Context(), "PING")
-	require.ErrorContains(t, err, "NOAUTH")
-}
-
 // A server that is full says so and closes. Its kernel may answer the client's first request with a reset;
 // the client reads what came before that all the same.
 func TestLinkPassesOnWhatAServerSaysBeforeItHangsUp(t *testing.T) {
@@ -114,14 +100,6 @@ func TestLinkPassesOnWhatAServerSaysBeforeItHangsUp(t *testing.T) {
 		require.Equal(t, "-ERR max number of clients reached\r\n", line)
 		require.NoError(t, conn.Close())
 	}
-}
-
-func TestRealSaysWhyItDoesNotStart(t *testing.T) {
-	rt.Needs(t)
-	_, err := redistest.StartReal(t.Context(), redistest.RealConfig{Args: []string{"--no-such-option", "1"}})
-	require.ErrorContains(t, err, "no-such-option")
-	_, err = redistest.StartReal(t.Context(), redistest.RealConfig{Binary: "/no/such/redis-server"})
-	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func TestRealRemovesItsDirectory(t *testing.T) {

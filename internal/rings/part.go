@@ -53,7 +53,7 @@ var parts = [6]part{
 	},
 	{
 		tests: []chosen{
-			{pkg: "redlock", pattern: "^TestLong(Semaphore)?Script|^TestLongRandom|^TestLongLease"}, {pkg: "clock", pattern: long},
+			{pkg: "redlock", pattern: "^TestLong(Semaphore)?Script|^TestLongRandom|^TestLongLease"},
 			{pkg: "redlock", pattern: "^TestSeeds", env: []string{"REDQUORUM_SEEDS=1000"}, again: true},
 		},
 		servers: []string{"redis-8.2"},

@@ -14,7 +14,7 @@ var ring = map[string][]string{
 		"TestEveryCallHasItsOwnAnswerUnderKills", "TestForbiddenScriptLoadIsDoneWithout",
 		"TestInboxDeliversAndComesBack", "TestKeyThatIsNotPermittedFailsAlone", "TestNoErrorOrLogHoldsTheSecret",
 		"TestRepliesOfEveryShape", "TestScriptOfSomebodyElseIsRefused", "TestScriptsAreLoadedAndRepaired",
-		"TestServerThatMayNotLoadScriptsGetsNoBatches", "TestTLSWithACLUser", "TestUnixSocket", "TestWrongScriptKeepsTheMemberDown",
+		"TestServerThatMayNotLoadScriptsGetsNoBatches", "TestTLSWithACLUser", "TestWrongScriptKeepsTheMemberDown",
 		"TestSignsOfAServerOutliveItsData", "TestSignsOfAServerThatWasAReplica",
 	},
 	"node/guard": {"TestGuardScriptsDoWhatTheProtocolSays"},

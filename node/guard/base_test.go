@@ -175,17 +175,6 @@ func TestNewMembersBeginWithOneBase(t *testing.T) {
 	}
 }
 
-func TestRestoredMemberHasTheBaseOfTheOthers(t *testing.T) {
-	met(t, 3, time.Hour, plain, func(t *testing.T, servers []*server, c *client) {
-		b := bases(servers)
-		servers[0].flush()
-		c.after(longest + 3*time.Second)
-		require.Equal(t, 3, c.voting())
-		require.True(t, c.told("0 restored"))
-		require.Equal(t, b, bases(servers))
-	})
-}
-
 func TestMemberThatGoesOnFromTheClocksHasABaseBeyondAllThatItForgot(t *testing.T) {
 	met(t, 3, time.Hour, plain, func(t *testing.T, servers []*server, c *client) {
 		c.after(time.Hour)

@@ -107,21 +107,6 @@ func (h *fakeHost) stands() (s Standing, v Verdict, gen uint64) {
 	return h.standing, h.verdict, h.state.Gen
 }
 
-func TestFirstDeploymentVotesWhenItsServersAreOlderThanTheLongestLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := connect(t, plain, started(3, 10*time.Second)...)
-		defer c.close()
-		require.Zero(t, c.voting())
-		c.after(21*time.Second - time.Millisecond) // uptime_in_seconds runs up to a second ahead
-		require.Zero(t, c.voting())
-		c.after(time.Second)
-		require.Equal(t, 3, c.voting())
-		for _, h := range c.hosts {
-			require.Equal(t, neverForgot, h.Now().Standing.marker.state)
-		}
-	})
-}
-
 func TestMemberThatWasFlushedIsSilentForTheLongestLeaseAndRestored(t *testing.T) {
 	met(t, 3, time.Hour, plain, func(t *testing.T, servers []*server, c *client) {
 		require.Equal(t, 3, c.voting())
@@ -169,72 +154,6 @@ func TestProcessThatIsNotTheOneOfTheMarkerHasForgotten(t *testing.T) {
 			require.Equal(t, 3, c.voting())
 		})
 	}
-}
-
-func TestMajorityThatForgotGoesOnFromTheClocksUnlessItIsStrict(t *testing.T) {
-	for _, mode := range []Mode{Quarantine, Strict} {
-		met(t, 3, time.Hour, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, func(t *testing.T, servers []*server, c *client) {
-			began := time.Now()
-			servers[0].do("HSET", member.TokensKey, "7", "40")
-			servers[1].flush()
-			servers[2].flush()
-			c.after(longest + 5*time.Second)
-			if mode == Strict {
-				require.Equal(t, 1, c.voting())
-				return
-			}
-			require.Equal(t, 3, c.voting())
-			require.True(t, c.told("1 tokens_by_clock"))
-			require.True(t, c.hosts[1].Now().Standing.marker.clk)
-			for _, s := range servers[1:] { // one of them was restored from the other
-				if r := s.do("HGET", member.TokensKey, "7"); r.Kind != null.Kind {
-					require.Greater(t, integer(string(r.Str)), began.UnixMicro(), "too few know, so nobody lends a counter")
-				}
-			}
-		})
-	}
-}
-
-func TestGreaterMaxTTLIsToldToEveryMemberBeforeItVotes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(3, time.Hour)
-		first := connect(t, plain, servers...)
-		defer first.close()
-		second := connect(t, func(cfg *Config, _ *Terms) { cfg.MaxTTL = 2 * longest }, servers...)
-		defer second.close()
-		require.Zero(t, second.voting(), "others may not have learnt of it")
-		require.Equal(t, 3, first.voting())
-		second.after(restLearns*time.Second - 100*time.Millisecond)
-		require.Zero(t, second.voting(), "others may be at rest")
-		second.after(200 * time.Millisecond)
-		require.Equal(t, 3, second.voting())
-		require.True(t, second.told("0 lifted"))
-		servers[0].flush() // and the first marks for the leases of the second
-		first.after(1100 * time.Millisecond)
-		require.WithinDuration(t, time.Now().Add(2*longest), first.hosts[0].Now().State.Quarantine, 2*time.Second)
-	})
-}
-
-func TestNoMemberVotesBeforeAMajorityHasBeenMet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers := started(3, time.Hour)
-		earlier := connect(t, plain, servers...)
-		earlier.close()
-		c := &client{t: t, guard: New(Config{Members: 3, MaxTTL: longest})}
-		defer c.close()
-		for i, s := range servers {
-			c.hosts = append(c.hosts, sit(t, c.guard, s, strconv.Itoa(i), Terms{}))
-		}
-		c.hosts[0].mend()
-		c.after(3 * time.Second)
-		_, v, _ := c.hosts[0].stands()
-		require.False(t, v.Votes)
-		require.ErrorIs(t, v.Barred, member.ErrConnecting)
-		require.Zero(t, v.Quarantine)
-		c.hosts[1].mend()
-		c.after(3 * time.Second)
-		require.Equal(t, 2, c.voting())
-	})
 }
 
 func TestSuspicionLooksAtOnceAndOnlyOnceInAWhile(t *testing.T) {
