@@ -2,11 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"os"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,46 +59,6 @@ func TestPeersFaults(t *testing.T) {
 			t.Run(f.id+" "+f.fault, f.test)
 		}
 	}
-}
-
-// The tables of this package name tests: those must exist.
-func TestTablesNameTestsThatExist(t *testing.T) {
-	exists := testsHere(t)
-	named := 0
-	check := func(row string, covered bool, in []string) {
-		t.Helper()
-		require.True(t, covered || len(in) > 0, row)
-		for _, name := range in {
-			require.True(t, exists[name], "%s: no %s", row, name)
-			named++
-		}
-	}
-	for _, f := range peersFaults {
-		check(f.fault, f.test != nil, f.in)
-	}
-	require.Greater(t, named, 10)
-	require.False(t, exists["TestThatDoesNotExist"])
-}
-
-// testsHere is the test functions of this package.
-func testsHere(t *testing.T) map[string]bool {
-	t.Helper()
-	files, err := os.ReadDir(".")
-	require.NoError(t, err)
-	all := make(map[string]bool)
-	for _, f := range files {
-		if !strings.HasSuffix(f.Name(), "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		for _, d := range parsed.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") {
-				all[fn.Name.Name] = true
-			}
-		}
-	}
-	return all
 }
 
 func unlockBesideAHungMember(t *testing.T) {

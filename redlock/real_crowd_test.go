@@ -5,9 +5,6 @@ package redlock_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,7 +14,6 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -139,65 +135,4 @@ func jain(counts []int) float64 {
 		return 0
 	}
 	return sum * sum / (float64(len(counts)) * squares)
-}
-
-// A member that has forgotten is restored while a crowd looks on. One of 300 clients copies 16,384 counters, and a million
-// are copied as well: the members that remember serve all others meanwhile.
-func TestLongCrowdSeesAMemberRestoredAndLosesNoTry(t *testing.T) {
-	redlock.Long(t)
-	for _, c := range []struct {
-		clients, counters int
-		limit             time.Duration
-	}{{300, 16_384, 10 * time.Second}, {1, 1_000_000, time.Minute}} {
-		t.Run(fmt.Sprint(c.counters, " counters, ", c.clients, " clients"), func(t *testing.T) {
-			cluster := rt.Real(t, 3)
-			cfg := redlock.WithConfig(redlock.Config{FreshMembers: true, TTL: 2 * time.Second, MaxTTL: 3 * time.Second})
-			clients := make([]*redlock.Client, c.clients)
-			for i := range clients {
-				clients[i] = opened(t, urls(cluster), cfg)
-			}
-			for _, s := range cluster.Servers {
-				for from := 0; from < c.counters; from += 50_000 {
-					redlock.Admin(t, s, "EVAL", `for i = ARGV[1], ARGV[2] - 1 do
-						redis.call('HSET', 'redquorum:tokens', i % 16384 .. (i < 16384 and '' or '.' .. math.floor(i / 16384)), '4000000000000000') end`,
-						"0", fmt.Sprint(from), fmt.Sprint(min(from+50_000, c.counters)))
-				}
-				redlock.Admin(t, s, "CONFIG", "SET", "slowlog-log-slower-than", "5000")
-				redlock.Admin(t, s, "SLOWLOG", "RESET")
-				redlock.Admin(t, s, "CONFIG", "RESETSTAT")
-			}
-			down := time.Now()
-			require.NoError(t, cluster.Restart(false, 2))
-			tries, slowest, votes := 0, time.Duration(0), time.Duration(0)
-			for ; votes == 0 && time.Since(down) < c.limit; tries++ {
-				began := time.Now()
-				l, err := clients[0].Mutex("probe").TryLock(t.Context())
-				if slowest = max(slowest, time.Since(began)); err == nil {
-					_ = l.Unlock(t.Context())
-				} else {
-					t.Errorf("after %v: %v", time.Since(down), err)
-				}
-				for _, m := range clients[0].Members()[:2] {
-					require.Equal(t, redlock.MemberVoting, m.State, m.Name)
-				}
-				if m := clients[0].Members()[2]; m.State == redlock.MemberVoting && m.Since.After(down) {
-					votes = time.Since(down)
-				}
-				time.Sleep(2 * time.Millisecond)
-			}
-			require.NotZero(t, votes, "it does not vote")
-			for i, s := range cluster.Servers[:2] {
-				slow := redlock.Admin(t, s, "SLOWLOG", "LEN")
-				stats := redlock.Admin(t, s, "INFO", "stats").(string)
-				sent, err := strconv.Atoi(strings.TrimSpace(resp.Field([]byte(stats), "total_net_output_bytes:")))
-				require.NoError(t, err)
-				t.Logf("member %d: %v commands took longer than 5 ms, %d bytes sent", i, slow, sent)
-				require.Less(t, sent, 60*c.counters+2_000_000+tries*1000, "the counters went out once")
-			}
-			require.EqualValues(t, c.counters, redlock.Admin(t, cluster.Servers[2], "EVAL",
-				`local n, at = 0, '0' repeat local p = redis.call('HSCAN', 'redquorum:tokens', at, 'COUNT', 10000) at = p[1]
-				for i = 1, #p[2], 2 do if p[2][i] ~= 'base' and p[2][i + 1] + 0 >= 4000000000000000 then n = n + 1 end end until at == '0' return n`, "0"))
-			t.Logf("it votes after %v (MaxTTL is 3 s); of %d tries none failed, the slowest took %v", votes, tries, slowest)
-		})
-	}
 }

@@ -2,9 +2,7 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -60,21 +58,7 @@ type Reference struct {
 	server redistest.Server
 	name   string
 	owner  string
-	Plain  bool            // its plain lock: draws no token
-	link   *redistest.Link // its way to the server; nil: beside all paths
-	c      *redistest.Client
-}
-
-// At gives it a way to the server that takes its time, as ours have.
-func (r *Reference) At(rtt time.Duration) *Reference {
-	r.Helper()
-	r.link = r.server.Path()
-	r.link.SetDelay(redistest.Delay{Fixed: rtt / 2}, redistest.Delay{Fixed: rtt / 2})
-	var err error
-	r.c, err = redistest.DialClient(context.Background(), r.link, r.server.Addr())
-	require.NoError(r, err)
-	r.Cleanup(func() { _ = r.c.Close() })
-	return r
+	Plain  bool // its plain lock: draws no token
 }
 
 func JavaOf(t testing.TB, s redistest.Server, name string, n int) *Reference {
@@ -89,11 +73,7 @@ func (r *Reference) counter() string { return theirs("redisson_lock_token", r.na
 
 func (r *Reference) eval(script string, args ...string) any {
 	r.Helper()
-	do := r.server.Do
-	if r.c != nil {
-		do = r.c.Do
-	}
-	v, err := do(context.Background(), append([]string{"EVAL", script}, args...)...)
+	v, err := r.server.Do(context.Background(), append([]string{"EVAL", script}, args...)...)
 	require.NoError(r, err)
 	return v
 }
@@ -131,42 +111,11 @@ func (r *Reference) Release() any {
 // Listen subscribes as its waiters do.
 func (r *Reference) Listen() *redistest.Client {
 	r.Helper()
-	link := r.link
-	if link == nil {
-		link = r.server.Path()
-	}
-	c, err := redistest.DialClient(context.Background(), link, r.server.Addr())
+	c, err := redistest.DialClient(context.Background(), r.server.Path(), r.server.Addr())
 	require.NoError(r, err)
 	_, err = c.Do(context.Background(), "SUBSCRIBE", r.Channel())
 	require.NoError(r, err)
 	return c
-}
-
-// Lock waits as it does: it tries, subscribes, tries again, and then after each message or when the
-// obstacle should be gone. wait bounds it.
-func (r *Reference) Lock(ttl, wait time.Duration) (token int64, ok bool) {
-	r.Helper()
-	if token, _, ok = r.try(ttl); ok {
-		return token, true
-	}
-	c := r.Listen()
-	defer func() { _ = c.Close() }()
-	for end := time.Now().Add(wait); ; {
-		token, left, ok := r.try(ttl)
-		if ok {
-			return token, true
-		}
-		rest := time.Until(end)
-		if rest <= 0 {
-			return 0, false
-		}
-		if left >= 0 {
-			rest = min(rest, time.Duration(max(1, left))*time.Millisecond)
-		}
-		if _, err := c.ReceiveFor(rest); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			require.NoError(r, err)
-		}
-	}
 }
 
 // Numsub is how many connections listen to a channel at a server.
