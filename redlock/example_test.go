@@ -23,6 +23,20 @@ func startMembers() (urls []string, stop func()) {
 	return urls, func() { _ = cluster.Close() }
 }
 
+// connect opens two clients as the example of the package does.
+func connect() (one, other *redlock.Client, stop func()) {
+	urls, stopMembers := startMembers()
+	one, err := redlock.Open(context.Background(), urls, redlock.WithFreshMembers())
+	if err != nil {
+		panic(err)
+	}
+	other, err = redlock.Open(context.Background(), urls, redlock.WithFreshMembers())
+	if err != nil {
+		panic(err)
+	}
+	return one, other, func() { _, _ = one.Close(), other.Close(); stopMembers() }
+}
+
 // Connect once per process, take a lock, work, unlock.
 func Example() {
 	urls, stop := startMembers() // in a service: the addresses of 3 or 5 independent Redis masters
@@ -56,21 +70,9 @@ func Example() {
 // TryLock does not wait. A lock that is somebody else's is ErrHeld, and no failure of the members is
 // ever reported as that.
 func ExampleMutex_TryLock() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	ours, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer ours.Close()
-	theirs, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer theirs.Close()
+	ours, theirs, stop := connect() // as in the example of the package
+	defer stop()
 
 	lease, err := theirs.Mutex("invoice:42").Lock(ctx)
 	if err != nil {
@@ -92,17 +94,11 @@ func ExampleMutex_TryLock() {
 // Do takes the lock, runs a function, and unlocks, also if the function panics. The function's context
 // ends with the lease.
 func ExampleMutex_Do() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
+	client, _, stop := connect() // as in the example of the package
+	defer stop()
 
-	err = client.Mutex("report:daily").Do(ctx, func(ctx context.Context, lease *redlock.Lease) error {
+	err := client.Mutex("report:daily").Do(ctx, func(ctx context.Context, lease *redlock.Lease) error {
 		fmt.Println("working on", lease.Key())
 		return ctx.Err()
 	})
@@ -115,15 +111,9 @@ func ExampleMutex_Do() {
 // A lock cannot stop a holder whose process was paused for longer than its lease. The token can: the
 // storage refuses it once it has seen a later one.
 func ExampleLease_Token() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
+	client, _, stop := connect() // as in the example of the package
+	defer stop()
 
 	var guard fence.Memory // of the storage
 	balance := 100
@@ -157,21 +147,9 @@ func ExampleLease_Token() {
 // A lease can move to another process, which goes on with the same token. What travels is a secret:
 // whoever has it can release the lock.
 func ExampleClient_Adopt() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	first, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer first.Close()
-	second, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer second.Close()
+	first, second, stop := connect() // as in the example of the package
+	defer stop()
 
 	lease, err := first.Mutex("migration").Lock(ctx)
 	if err != nil {
@@ -207,17 +185,11 @@ func ExampleClient_Adopt() {
 // Several locks, all or none. Everybody takes them in one order, whatever order they are written in, so
 // two transfers in opposite directions do not wait for each other.
 func ExampleClient_Multi() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
+	client, _, stop := connect() // as in the example of the package
+	defer stop()
 
-	err = client.Multi([]string{"account:2", "account:1"}).Do(ctx, func(ctx context.Context, leases *redlock.Leases) error {
+	err := client.Multi([]string{"account:2", "account:1"}).Do(ctx, func(ctx context.Context, leases *redlock.Leases) error {
 		// Give leases.Token("account:1") to whatever stores that account.
 		for _, lease := range leases.All() {
 			fmt.Println("held:", lease.Key(), lease.Token() > 0)
@@ -236,15 +208,9 @@ func ExampleClient_Multi() {
 
 // One process of several leads. The others are told who it is, and lead when it resigns or crashes.
 func ExampleClient_Election() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
+	client, _, stop := connect() // as in the example of the package
+	defer stop()
 
 	observing, cancel := context.WithCancel(ctx)
 	told, done := make(chan struct{}), make(chan struct{})
@@ -259,7 +225,7 @@ func ExampleClient_Election() {
 	}()
 
 	finished := errors.New("all is done")
-	err = client.Election("scheduler").Run(ctx, []byte("10.0.0.7:8080"), func(ctx context.Context, lease *redlock.Lease) error {
+	err := client.Election("scheduler").Run(ctx, []byte("10.0.0.7:8080"), func(ctx context.Context, lease *redlock.Lease) error {
 		<-told
 		return finished // a service works until ctx ends, and gives lease.Token() to its storages
 	})
@@ -274,15 +240,9 @@ func ExampleClient_Election() {
 // Three workers import a part each, and the report begins when all of them are done. A worker that
 // runs again after a crash names the same part, which counts once.
 func ExampleClient_Latch() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
+	client, _, stop := connect() // as in the example of the package
+	defer stop()
 
 	for _, part := range []string{"part-1", "part-2", "part-2", "part-3"} {
 		go func() {
@@ -303,15 +263,9 @@ func ExampleClient_Latch() {
 
 // Two parties go from phase to phase together.
 func ExampleClient_Barrier() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
+	client, _, stop := connect() // as in the example of the package
+	defer stop()
 
 	other := make(chan error)
 	go func() {
@@ -340,18 +294,12 @@ func ExampleClient_Barrier() {
 
 // At most two of these run at the same time, and each has a number that the other does not have.
 func ExampleSemaphore_Do() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
+	client, _, stop := connect() // as in the example of the package
+	defer stop()
 
 	downloads := client.Semaphore("downloads", 2)
-	err = downloads.Do(ctx, func(ctx context.Context, first *redlock.Lease) error {
+	err := downloads.Do(ctx, func(ctx context.Context, first *redlock.Lease) error {
 		return downloads.Do(ctx, func(ctx context.Context, second *redlock.Lease) error {
 			fmt.Println("numbers:", first.Slot()+second.Slot() == 1)
 			_, err := downloads.TryAcquire(ctx)
@@ -368,15 +316,9 @@ func ExampleSemaphore_Do() {
 
 // A limit that is set while permits are held bites as they are given back.
 func ExampleSemaphore_SetLimit() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
+	client, _, stop := connect() // as in the example of the package
+	defer stop()
 
 	workers := client.Semaphore("workers", 8)
 	lease, err := client.Semaphore("workers", 8, redlock.Permits(2)).Acquire(ctx)
@@ -404,15 +346,9 @@ func ExampleSemaphore_SetLimit() {
 // Three calls in any two seconds, over all clients: a permit that nobody gives back is free again
 // when its TTL is over.
 func ExampleSemaphore_rateLimiter() {
-	urls, stop := startMembers()
-	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close()
+	client, _, stop := connect() // as in the example of the package
+	defer stop()
 
 	calls := client.Semaphore("api:calls", 3, redlock.TTL(2*time.Second))
 	allowed := func() bool {

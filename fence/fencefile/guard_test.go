@@ -186,13 +186,6 @@ func TestGuardedFileLosesNothing(t *testing.T) {
 	fencetest.RunSet(t, func(t *testing.T) fencetest.Fixture { return open(t, t.TempDir()) }, 100)
 }
 
-func TestLongGuardedFileLosesNothing(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: 2,000 additions; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
-	fencetest.RunSet(t, func(t *testing.T) fencetest.Fixture { return open(t, t.TempDir()) }, 2000)
-}
-
 func TestBadTokensLeaveNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

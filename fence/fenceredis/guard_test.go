@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -97,23 +96,14 @@ func TestEmbeddedServerIsAGuard(t *testing.T) {
 	fencetest.Run(t, func(t *testing.T) fencetest.Fixture { return over(rt.Embedded(t, 1).Servers[0]) })
 }
 
-func set(t *testing.T, accepted int) {
+func TestGuardedServerLosesNothing(t *testing.T) {
 	t.Parallel()
 	rt.Needs(t)
 	s := durable(t)
 	fencetest.RunSet(t, func(t *testing.T) fencetest.Fixture {
 		require.NoError(t, s.Flush())
 		return over(s)
-	}, accepted)
-}
-
-func TestGuardedServerLosesNothing(t *testing.T) { set(t, 100) }
-
-func TestLongGuardedServerLosesNothing(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: 2,000 additions; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
-	set(t, 2000)
+	}, 100)
 }
 
 // each runs a test on an embedded server, and on a real one if there is one.

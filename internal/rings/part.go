@@ -60,7 +60,7 @@ var parts = [6]part{
 	},
 	{
 		tests: []chosen{
-			{pkg: "integration/fencing/...", pattern: every}, {pkg: "fence/fencefile", pattern: long}, {pkg: "fence/fenceredis", pattern: long},
+			{pkg: "integration/fencing/...", pattern: every},
 		},
 		servers: []string{"valkey-8.0", "valkey-8.1"},
 		needs:   []string{"databases", "java", "storages"},
