@@ -43,8 +43,7 @@ func calls(t *testing.T, s *redistest.Sharded, command string) (n int) {
 	for _, r := range s.Servers {
 		info := asked(t, r, "INFO", "commandstats")
 		if found := regexp.MustCompile(`cmdstat_` + command + `:calls=(\d+)`).FindStringSubmatch(info.(string)); found != nil {
-			k, err := strconv.Atoi(found[1])
-			require.NoError(t, err)
+			k := rt.Must(strconv.Atoi(found[1]))(t)
 			n += k
 		}
 	}
@@ -116,8 +115,7 @@ func latched(t *testing.T, a, b *redlock.Client, name string) {
 			return err == nil && in.Members[0].Waiting == 1
 		})
 		require.NoError(t, mine(a).CountDown(ctx))
-		n, err := mine(b).Remaining(ctx)
-		require.NoError(t, err)
+		n := rt.Must(mine(b).Remaining(ctx))(t)
 		require.Equal(t, 1, n)
 		require.Empty(t, opened)
 		require.NoError(t, mine(a).CountDown(ctx))
@@ -126,8 +124,7 @@ func latched(t *testing.T, a, b *redlock.Client, name string) {
 	}
 	require.ErrorIs(t, b.Latch(name, 4).Arrive(ctx, "late"), redlock.ErrPassed)
 	require.NoError(t, a.Latch(name, 3, redlock.Round(1)).Delete(ctx))
-	in, err := a.InspectLatch(ctx, name)
-	require.NoError(t, err)
+	in := rt.Must(a.InspectLatch(ctx, name))(t)
 	require.False(t, in.Known)
 }
 
@@ -156,13 +153,11 @@ func observed(t *testing.T, a, b *redlock.Client, name string) {
 	}
 	hears(redlock.Leader{None: true})
 	e := a.Election(name)
-	l, err := e.Campaign(ctx, []byte("one"))
-	require.NoError(t, err)
+	l := rt.Must(e.Campaign(ctx, []byte("one")))(t)
 	hears(redlock.Leader{Value: []byte("one"), Token: l.Token()})
 	require.NoError(t, e.Proclaim(ctx, l, []byte("two")))
 	hears(redlock.Leader{Value: []byte("two"), Token: l.Token()})
-	got, err := b.Election(name).Leader(ctx)
-	require.NoError(t, err)
+	got := rt.Must(b.Election(name).Leader(ctx))(t)
 	require.Equal(t, redlock.Leader{Value: []byte("two"), Token: l.Token()}, got)
 	require.NoError(t, e.Resign(ctx, l))
 	hears(redlock.Leader{None: true})

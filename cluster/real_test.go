@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -25,8 +26,7 @@ func start(t testing.TB, c redistest.ShardedConfig) *redistest.Sharded {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s, err := redistest.StartSharded(ctx, c)
-	require.NoError(t, err)
+	s := rt.Must(redistest.StartSharded(ctx, c))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
 }
@@ -66,8 +66,7 @@ func openAll(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Clien
 		patient[i] = u + sep + "write_timeout=1m"
 	}
 	opts = append([]redlock.Option{quick, redlock.WithLogger(slog.New(slog.NewTextHandler(t.Output(), nil)))}, opts...)
-	c, err := redlock.Open(t.Context(), patient, opts...)
-	require.NoError(t, err)
+	c := rt.Must(redlock.Open(t.Context(), patient, opts...))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -79,8 +78,7 @@ func TestOneClusterUnderTwoNamesIsNotTwoMembers(t *testing.T) {
 	for _, addr := range s.Addrs()[:3] {
 		urls = append(urls, "redis-cluster://"+addr+"?failover_lag=0s&write_timeout=1m")
 	}
-	_, err := redlock.Open(t.Context(), urls, quick)
-	require.ErrorIs(t, err, redlock.ErrDuplicateMember)
+	require.ErrorIs(t, rt.Err(redlock.Open(t.Context(), urls, quick)), redlock.ErrDuplicateMember)
 }
 
 // A lock in each of many slots, of all masters.
@@ -139,21 +137,18 @@ func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
 		strings.Repeat("n", 1024), "{" + slot.TagOf(0) + "}", "ключ", "{0x}:{y}",
 	} {
 		lease := lock(t, a, name)
-		_, err := b.Mutex(name).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(b.Mutex(name).TryLock(t.Context())), redlock.ErrHeld)
 		got := waiting(t, a, b, name)
 		require.NoError(t, lease.Extend(t.Context(), 20*time.Second))
 		require.NoError(t, lease.Unlock(t.Context()), "%q", name)
 		next := <-got
 		require.NotNil(t, next, "%q", name)
 		require.Greater(t, next.Token(), lease.Token(), "%q", name)
-		held, err := a.ForceUnlock(t.Context(), name)
-		require.NoError(t, err)
+		held := rt.Must(a.ForceUnlock(t.Context(), name))(t)
 		require.True(t, held)
 		_ = next.Unlock(t.Context())
 	}
-	_, err := a.Mutex("").Lock(ending(t))
-	require.ErrorIs(t, err, redlock.ErrInput)
+	require.ErrorIs(t, rt.Err(a.Mutex("").Lock(ending(t))), redlock.ErrInput)
 }
 
 // asked executes a command that no server may refuse.

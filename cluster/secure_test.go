@@ -26,8 +26,7 @@ const password = "hunter2canary" // that nothing may print
 // rules writes one of the shipped ACL files with a password in it, in the wording that the server knows.
 func rules(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "acl", name))
-	require.NoError(t, err)
+	b := rt.Must(os.ReadFile(filepath.Join("..", "acl", name)))(t)
 	require.Contains(t, string(b), ">CHANGE-ME")
 	file := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(b), "CHANGE-ME", password)), 0o600))
@@ -44,15 +43,13 @@ func passwordFile(t *testing.T) string {
 
 func authority(t *testing.T, name string) *redistest.Authority {
 	t.Helper()
-	a, err := redistest.NewAuthority(t.TempDir(), name)
-	require.NoError(t, err)
+	a := rt.Must(redistest.NewAuthority(t.TempDir(), name))(t)
 	return a
 }
 
 func issue(t *testing.T, a *redistest.Authority, name, host string, until time.Duration) redistest.Certificate {
 	t.Helper()
-	c, err := a.Issue(name, host, time.Now().Add(until))
-	require.NoError(t, err)
+	c := rt.Must(a.Issue(name, host, time.Now().Add(until)))(t)
 	return c
 }
 
@@ -101,13 +98,10 @@ func everything(t *testing.T, clients []*redlock.Client, name string) {
 	for err := range errs {
 		require.NoError(t, err)
 	}
-	l, err := clients[0].Mutex(name).Lock(ending(t))
-	require.NoError(t, err)
+	l := rt.Must(clients[0].Mutex(name).Lock(ending(t)))(t)
 	require.NoError(t, l.Extend(t.Context(), 10*time.Second))
-	_, err = clients[1].Inspect(t.Context(), name)
-	require.NoError(t, err)
-	held, err := clients[1].ForceUnlock(t.Context(), name)
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(clients[1].Inspect(t.Context(), name)))
+	held := rt.Must(clients[1].ForceUnlock(t.Context(), name))(t)
 	require.True(t, held)
 	_ = l.Unlock(t.Context())
 }
@@ -155,10 +149,8 @@ func overMutualTLS(t *testing.T, c redistest.ShardedConfig) {
 func TestUserOfOneEnvironmentDoesEverythingThereInACluster(t *testing.T) {
 	t.Parallel()
 	rt.Needs(t)
-	shipped, err := os.ReadFile(rules(t, rt.Installed(t).Rules()))
-	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join("..", "docs", "servers.md"))
-	require.NoError(t, err)
+	shipped := rt.Must(os.ReadFile(rules(t, rt.Installed(t).Rules())))(t)
+	page := rt.Must(os.ReadFile(filepath.Join("..", "docs", "servers.md")))(t)
 	_, section, _ := strings.Cut(string(page), "\n### One environment of several\n")
 	keys := strings.Join(strings.Fields(strings.Split(section, "```")[1]), " ")
 	require.Contains(t, string(shipped), "~app:* ~redquorum:*")
@@ -170,22 +162,18 @@ func TestUserOfOneEnvironmentDoesEverythingThereInACluster(t *testing.T) {
 	clients := []*redlock.Client{openAll(t, []string{url}, tenSeconds, prod), openAll(t, []string{url}, tenSeconds, prod)}
 	for _, name := range []string{"invoice", "{order}invoice", "a}b{"} {
 		everything(t, clients, name)
-		permit, err := clients[0].Semaphore(name, 1).Acquire(ending(t))
-		require.NoError(t, err)
-		_, err = clients[1].Semaphore(name, 1).TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		permit := rt.Must(clients[0].Semaphore(name, 1).Acquire(ending(t)))(t)
+		require.ErrorIs(t, rt.Err(clients[1].Semaphore(name, 1).TryAcquire(t.Context())), redlock.ErrHeld)
 		require.NoError(t, permit.Unlock(t.Context()))
 		require.NoError(t, clients[0].Latch(name, 1).CountDown(ending(t)))
 		require.NoError(t, clients[1].Latch(name, 1).Await(ending(t)))
-		leader, err := clients[0].Election(name).Campaign(ending(t), []byte("here"))
-		require.NoError(t, err)
-		led, err := clients[1].Election(name).Leader(ending(t))
-		require.NoError(t, err)
+		leader := rt.Must(clients[0].Election(name).Campaign(ending(t), []byte("here")))(t)
+		led := rt.Must(clients[1].Election(name).Leader(ending(t)))(t)
 		require.Equal(t, "here", string(led.Value))
 		require.NoError(t, leader.Unlock(t.Context()))
 	}
 	undenied(t, s.Servers)
-	_, err = openAll(t, []string{url}, tenSeconds, redlock.WithPrefix("test:")).Mutex("invoice").TryLock(t.Context())
+	_, err := openAll(t, []string{url}, tenSeconds, redlock.WithPrefix("test:")).Mutex("invoice").TryLock(t.Context())
 	require.ErrorContains(t, err, "NOPERM")
 }
 
@@ -202,8 +190,7 @@ func TestUserOfTheShippedRulesDoesEverythingWithSentinels(t *testing.T) {
 		"&sentinel_user=locker&sentinel_password_file=" + file
 	clients := []*redlock.Client{openAll(t, []string{url}, tenSeconds), openAll(t, []string{url}, tenSeconds)}
 	everything(t, clients, "app:k")
-	l, err := openAll(t, []string{url + "&min_replicas_ack=1"}, tenSeconds).Mutex("app:k").Lock(ending(t))
-	require.NoError(t, err)
+	l := rt.Must(openAll(t, []string{url + "&min_replicas_ack=1"}, tenSeconds).Mutex("app:k").Lock(ending(t)))(t)
 	_ = l.Unlock(t.Context())
 	undenied(t, g.Servers)
 	undenied(t, g.Sentinels)
@@ -234,8 +221,7 @@ func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 	served := redistest.Certificate{Cert: filepath.Join(t.TempDir(), "served.crt"), Key: filepath.Join(t.TempDir(), "served.key")}
 	serve := func(c redistest.Certificate) {
 		for to, from := range map[string]string{served.Cert: c.Cert, served.Key: c.Key} {
-			b, err := os.ReadFile(from)
-			require.NoError(t, err)
+			b := rt.Must(os.ReadFile(from))(t)
 			require.NoError(t, os.WriteFile(to, b, 0o600))
 		}
 	}
@@ -287,8 +273,7 @@ func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 				asked(t, r, "CONFIG", "SET", option, value)
 			}
 			if c.text == "" {
-				l, err := openAll(t, []string{c.url}).Mutex("k").TryLock(t.Context())
-				require.NoError(t, err)
+				l := rt.Must(openAll(t, []string{c.url}).Mutex("k").TryLock(t.Context()))(t)
 				require.NoError(t, l.Unlock(t.Context()))
 				return
 			}

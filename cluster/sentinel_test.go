@@ -24,8 +24,7 @@ func startGroup(t *testing.T, c redistest.GroupConfig) *redistest.Group {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	g, err := redistest.StartGroup(ctx, c)
-	require.NoError(t, err)
+	g := rt.Must(redistest.StartGroup(ctx, c))(t)
 	t.Cleanup(func() { require.NoError(t, g.Close()) })
 	return g
 }
@@ -81,8 +80,7 @@ func replaced(t *testing.T, ways ...string) {
 
 			hurried, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
-			_, err := b.Mutex("k").Lock(hurried)
-			require.Error(t, err)
+			require.Error(t, rt.Err(b.Mutex("k").Lock(hurried)))
 
 			next, err := b.Mutex("k").Lock(ending(t)) // and not the hour of a stall
 			at := time.Now()
@@ -106,15 +104,14 @@ func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, redistest.GroupConfig{})
 	stranger := rt.Real(t, 1).Servers[0] // no Sentinel at all
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	mute := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer mute.Close()
 	url := "redis-sentinel://" + strings.Join(append([]string{mute.Addr().String(), stranger.Addr(), "127.0.0.1:1"}, g.Addrs()...), ",") + "/" + g.Name + "?dial_timeout=10s"
 	c := openAll(t, []string{url}, short)
 	lease := lock(t, c, "k")
 	released(t, lease)
 
-	_, err = redlock.Open(t.Context(), []string{"redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/other"}, quick)
+	_, err := redlock.Open(t.Context(), []string{"redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/other"}, quick)
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.ErrorContains(t, err, "it watches no master of this name")
 }
@@ -177,8 +174,7 @@ func TestLongQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 		last = l.Token()
 		released(t, l)
 	}
-	seen, err := c.Inspect(t.Context(), names[0])
-	require.NoError(t, err)
+	seen := rt.Must(c.Inspect(t.Context(), names[0]))(t)
 	for i, m := range seen.Members {
 		require.Equal(t, i == 2 || i == 3, m.Err != nil || errors.Is(m.Err, redlock.ErrNoQuorum), "%d: %v", i, m.Err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -45,22 +46,17 @@ func TestTopologyIsReadAndCheckedAsAWhole(t *testing.T) {
 		r := arr(shards...)
 		return parseShards(&r, "10.0.0.9:7000", tls)
 	}
-	got, err := read(false, shard([]int64{5, 6, 0, 1}, replica, a), shard([]int64{2, 4}, b), shard(nil, unknown))
-	require.NoError(t, err)
+	got := rt.Must(read(false, shard([]int64{5, 6, 0, 1}, replica, a), shard([]int64{2, 4}, b), shard(nil, unknown)))(t)
 	require.Equal(t, []masterInfo{{"A", "a.example:1", []uint16{0, 1, 5, 6}}, {"B", "10.0.0.2:2", []uint16{2, 3, 4}}}, got)
 
-	got, err = read(true, shard([]int64{0, 0}, a))
-	require.NoError(t, err)
+	got = rt.Must(read(true, shard([]int64{0, 0}, a)))(t)
 	require.Equal(t, "a.example:11", got[0].addr)
 
-	got, err = read(false, shard([]int64{0, 0}, failed, a))
-	require.NoError(t, err)
+	got = rt.Must(read(false, shard([]int64{0, 0}, failed, a)))(t)
 	require.Equal(t, "A", got[0].id, "the healthy one of two")
-	got, err = read(false, shard([]int64{0, 0}, failed))
-	require.NoError(t, err)
+	got = rt.Must(read(false, shard([]int64{0, 0}, failed)))(t)
 	require.Equal(t, "D", got[0].id, "its slots are nobody else's yet")
-	got, err = read(false, shard([]int64{0, 16383}, unknown))
-	require.NoError(t, err)
+	got = rt.Must(read(false, shard([]int64{0, 16383}, unknown)))(t)
 	require.Equal(t, "10.0.0.9:5", got[0].addr, "the host that was asked")
 	require.Len(t, got[0].slots, 16384)
 
@@ -89,12 +85,10 @@ func TestTopologyIsReadAndCheckedAsAWhole(t *testing.T) {
 		arr(num(5), num(5), arr(str("10.0.0.1"), num(1), str("A"))),
 		arr(num(2), num(4), arr(null(), num(2), str("B"), arr())),
 	)
-	got, err = parseSlots(&old, "10.0.0.9:7000")
-	require.NoError(t, err)
+	got = rt.Must(parseSlots(&old, "10.0.0.9:7000"))(t)
 	require.Equal(t, []masterInfo{{"A", "10.0.0.1:1", []uint16{0, 1, 5}}, {"B", "10.0.0.9:2", []uint16{2, 3, 4}}}, got)
 	for _, r := range []member.Reply{null(), arr(), arr(arr()), arr(arr(num(0), num(1), arr())), arr(arr(num(0), num(1), arr(str("a"), num(0))))} {
-		_, err := parseSlots(&r, "a:1")
-		require.Error(t, err)
+		require.Error(t, rt.Err(parseSlots(&r, "a:1")))
 	}
 }
 

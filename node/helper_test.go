@@ -43,11 +43,9 @@ func startRedis(t testing.TB, args ...string) *redisServer {
 // cli runs one command on a connection of its own and returns the reply as text.
 func (s *redisServer) cli(args ...string) string {
 	s.t.Helper()
-	c, err := net.Dial("tcp", s.Addr())
-	require.NoError(s.t, err)
+	c := rt.Must(net.Dial("tcp", s.Addr()))(s.t)
 	defer c.Close()
-	_, err = c.Write(resp.Command(args...))
-	require.NoError(s.t, err)
+	require.NoError(s.t, rt.Err(c.Write(resp.Command(args...))))
 	var r member.Reply
 	require.NoError(s.t, readReply(bufio.NewReader(c), &r, 0))
 	return show(r)
@@ -432,8 +430,7 @@ func start(t testing.TB, c Config) *Node {
 	if c.Addr == "" {
 		c.Addr = "member:6379"
 	}
-	n, err := New(c)
-	require.NoError(t, err)
+	n := rt.Must(New(c))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

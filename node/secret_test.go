@@ -26,12 +26,9 @@ import (
 // testCertificate writes a certificate for 127.0.0.1 and returns a pool that trusts it.
 func testCertificate(t testing.TB) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
-	ca, err := redistest.NewAuthority(t.TempDir(), "test")
-	require.NoError(t, err)
-	c, err := ca.Issue("test", "", time.Now().Add(time.Hour))
-	require.NoError(t, err)
-	trusted, err := os.ReadFile(ca.File)
-	require.NoError(t, err)
+	ca := rt.Must(redistest.NewAuthority(t.TempDir(), "test"))(t)
+	c := rt.Must(ca.Issue("test", "", time.Now().Add(time.Hour)))(t)
+	trusted := rt.Must(os.ReadFile(ca.File))(t)
 	pool = x509.NewCertPool()
 	require.True(t, pool.AppendCertsFromPEM(trusted))
 	return c.Cert, c.Key, pool
@@ -41,8 +38,7 @@ func testCertificate(t testing.TB) (certFile, keyFile string, pool *x509.CertPoo
 func pair(t testing.TB) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	certFile, keyFile, pool := testCertificate(t)
-	c, err := tls.LoadX509KeyPair(certFile, keyFile)
-	require.NoError(t, err)
+	c := rt.Must(tls.LoadX509KeyPair(certFile, keyFile))(t)
 	return c, pool
 }
 

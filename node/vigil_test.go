@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -182,23 +183,18 @@ func TestLateSupervisorBlamesNobody(t *testing.T) {
 }
 
 func TestUnreadSeesWhatWaitsInASocket(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
-	ours, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
+	ours := rt.Must(net.Dial("tcp", l.Addr().String()))(t)
 	defer ours.Close()
-	theirs, err := l.Accept()
-	require.NoError(t, err)
+	theirs := rt.Must(l.Accept())(t)
 	require.False(t, unread(ours), "nothing was sent")
-	_, err = theirs.Write([]byte("+"))
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(theirs.Write([]byte("+"))))
 	if runtime.GOOS == "linux" {
 		until(t, "unread", func() bool { return unread(ours) })
 	}
 	var b [2]byte
-	n, err := ours.Read(b[:])
-	require.NoError(t, err)
+	n := rt.Must(ours.Read(b[:]))(t)
 	require.Equal(t, 1, n, "the look took it")
 	_ = theirs.Close()
 	n, _ = ours.Read(b[:])

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -18,23 +19,20 @@ import (
 func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 	Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
 		a, b := JoinAll(t, cluster), JoinAll(t, cluster)
-		seen, err := a.Inspect(t.Context(), "k")
-		require.NoError(t, err)
+		seen := rt.Must(a.Inspect(t.Context(), "k"))(t)
 		require.Empty(t, seen.Holders)
 		held := a.Lock(t, "k", TTL(10*time.Second))
 		synctest.Wait() // all five have voted
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
-			_, err := b.Mutex("k").Lock(ctx)
-			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, rt.Err(b.Mutex("k").Lock(ctx)), context.Canceled)
 			close(done)
 		}()
 		time.Sleep(500 * time.Millisecond)
 		cluster.Kill(4)
 		time.Sleep(time.Millisecond)
-		seen, err = b.Inspect(t.Context(), "k")
-		require.NoError(t, err)
+		seen = rt.Must(b.Inspect(t.Context(), "k"))(t)
 		require.Equal(t, KindMutex, seen.Kind)
 		require.Equal(t, []Holder{{Owner: held.Hash(), Token: held.Token(), Votes: 4, owner: script.Hash([]byte(held.hold.owner)), client: script.ClientHash([]byte(held.hold.owner))}}, seen.Holders)
 		require.Error(t, seen.Members[4].Err)
@@ -108,15 +106,13 @@ func TestDataIsNoLockOfAnyKindAndStays(t *testing.T) {
 				require.ErrorIs(t, err, ErrForeignKey, what)
 				require.NotErrorIs(t, err, ErrHeld, what)
 			}
-			seen, err := p.Inspect(t.Context(), "k")
-			require.NoError(t, err)
+			seen := rt.Must(p.Inspect(t.Context(), "k"))(t)
 			require.Empty(t, seen.Holders)
 			for _, v := range seen.Members {
 				require.Equal(t, member.KindForeign, ballot.KindOf(v.Err))
 			}
-			_, err = p.ForceUnlock(t.Context(), "k")
-			require.ErrorIs(t, err, ErrForeignKey)
-			_, err = p.ForceUnlockSeen(t.Context(), &Inspection{Key: "k", Holders: []Holder{{owner: script.Hash([]byte(tc.data[2]))}}})
+			require.ErrorIs(t, rt.Err(p.ForceUnlock(t.Context(), "k")), ErrForeignKey)
+			_, err := p.ForceUnlockSeen(t.Context(), &Inspection{Key: "k", Holders: []Holder{{owner: script.Hash([]byte(tc.data[2]))}}})
 			require.ErrorIs(t, err, ErrForeignKey)
 			for i, s := range cluster.Servers {
 				require.Equal(t, before[i], Admin(t, s, tc.read, "k"))

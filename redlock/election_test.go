@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // What a leader has said is kept as long as it leads, and no longer, however that ends.
@@ -21,8 +22,7 @@ func TestClientForgetsWhatAFormerLeaderSaid(t *testing.T) {
 		}
 		e := p.Election("boss")
 		elected := func(opts ...LockOption) *Lease {
-			l, err := p.Election("boss", opts...).Campaign(t.Context(), []byte("me"))
-			require.NoError(t, err)
+			l := rt.Must(p.Election("boss", opts...).Campaign(t.Context(), []byte("me")))(t)
 			require.Equal(t, 1, kept(p))
 			return l
 		}
@@ -35,11 +35,9 @@ func TestClientForgetsWhatAFormerLeaderSaid(t *testing.T) {
 		require.Zero(t, kept(p))
 
 		l = elected()
-		h, err := l.Handoff()
-		require.NoError(t, err)
+		h := rt.Must(l.Handoff())(t)
 		require.Zero(t, kept(p), "handed off")
-		m, err := q.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		m := rt.Must(q.Adopt(t.Context(), h))(t)
 		require.Zero(t, kept(q), "it has said nothing here")
 		require.NoError(t, q.Election("boss").Proclaim(t.Context(), m, nil))
 		require.Equal(t, 1, kept(q))
@@ -51,8 +49,7 @@ func TestClientForgetsWhatAFormerLeaderSaid(t *testing.T) {
 		require.Zero(t, kept(p), "expired")
 
 		held := q.Lock(t, "boss")
-		_, err = e.lock.TryLock(t.Context())
-		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, rt.Err(e.lock.TryLock(t.Context())), ErrHeld)
 		require.NoError(t, held.Unlock(t.Context()))
 		elected()
 		require.NoError(t, p.Close())

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -30,14 +31,11 @@ func TestLogsHaveTheNameOfALockAsItIs(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		long := strings.Repeat("n", 1000)
 		for _, name := range []string{"invoice:42", long} {
-			lost, err := p.Mutex(name, redlock.TTL(time.Second)).Lock(t.Context())
-			require.NoError(t, err)
+			lost := rt.Must(p.Mutex(name, redlock.TTL(time.Second)).Lock(t.Context()))(t)
 			<-lost.Done()
 			synctest.Wait()
-			_, err = p.Mutex(name).Lock(t.Context())
-			require.NoError(t, err)
-			_, err = p.ForceUnlock(t.Context(), name)
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(p.Mutex(name).Lock(t.Context())))
+			require.NoError(t, rt.Err(p.ForceUnlock(t.Context(), name)))
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -61,8 +59,7 @@ func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testi
 		got := b.LockLater(t.Context(), "k")
 		time.Sleep(time.Second)
 		at := time.Now()
-		forced, err := c.ForceUnlock(t.Context(), "k")
-		require.NoError(t, err)
+		forced := rt.Must(c.ForceUnlock(t.Context(), "k"))(t)
 		require.True(t, forced)
 		next := got.Get(t)
 		require.Less(t, time.Since(at), 100*time.Millisecond)
@@ -74,8 +71,7 @@ func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testi
 		require.NoError(t, next.Unlock(t.Context()))
 		time.Sleep(30 * time.Second) // the longest lease that there may have been
 		noKeysAtRest(t, d)
-		forced, err = c.ForceUnlock(t.Context(), "k")
-		require.NoError(t, err)
+		forced = rt.Must(c.ForceUnlock(t.Context(), "k"))(t)
 		require.False(t, forced, "nobody held it")
 	})
 }
@@ -92,8 +88,7 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 		require.Equal(t, 3, freed)
 
 		second := b.Hold(t, "k")
-		freed, err = c.ForceUnlockSeen(t.Context(), seen)
-		require.NoError(t, err)
+		freed = rt.Must(c.ForceUnlockSeen(t.Context(), seen))(t)
 		require.Zero(t, freed, "seen was another")
 		require.Equal(t, 3, votesAt(cluster, second))
 
@@ -112,8 +107,7 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 		require.NoError(t, third.Err())
 		require.Equal(t, 3, votesAt(cluster, third))
 		require.NoError(t, third.Unlock(t.Context()))
-		_, err = c.ForceUnlockSeen(t.Context(), nil)
-		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorIs(t, rt.Err(c.ForceUnlockSeen(t.Context(), nil)), redlock.ErrInput)
 	})
 }
 
@@ -126,13 +120,11 @@ func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		seen := inspect(t, c, "k")
 		require.Empty(t, seen.Holders)
-		freed, err := c.ForceUnlockSeen(t.Context(), seen)
-		require.NoError(t, err)
+		freed := rt.Must(c.ForceUnlockSeen(t.Context(), seen))(t)
 		require.Equal(t, 1, freed)
 		require.Equal(t, 1, votesSeen(t, a, held))
 		empty := inspect(t, c, "nobody's")
-		freed, err = c.ForceUnlockSeen(t.Context(), empty)
-		require.NoError(t, err)
+		freed = rt.Must(c.ForceUnlockSeen(t.Context(), empty))(t)
 		require.Zero(t, freed)
 	})
 }
@@ -147,12 +139,10 @@ func TestForceIsFinalWhateverTheHoldersRenewalsDo(t *testing.T) {
 			p.Away(2)
 			synctest.Wait()
 			if seen {
-				freed, err := p.ForceUnlockSeen(t.Context(), look)
-				require.NoError(t, err)
+				freed := rt.Must(p.ForceUnlockSeen(t.Context(), look))(t)
 				require.Equal(t, 2, freed)
 			} else {
-				held, err := p.ForceUnlock(t.Context(), "k")
-				require.NoError(t, err)
+				held := rt.Must(p.ForceUnlock(t.Context(), "k"))(t)
 				require.True(t, held)
 			}
 			forced := time.Now()

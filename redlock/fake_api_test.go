@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/quorum"
@@ -70,10 +71,8 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 		require.ErrorIs(t, l.Extend(none, time.Second), redlock.ErrInput)
 		require.ErrorIs(t, l.Extend(ctx, 0), redlock.ErrInput)
 		require.ErrorIs(t, l.Extend(ctx, time.Minute), redlock.ErrInput)
-		_, err := p.Adopt(none, redlock.Handoff{})
-		require.ErrorIs(t, err, redlock.ErrInput)
-		_, err = p.Adopt(ctx, redlock.Handoff{})
-		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorIs(t, rt.Err(p.Adopt(none, redlock.Handoff{})), redlock.ErrInput)
+		require.ErrorIs(t, rt.Err(p.Adopt(ctx, redlock.Handoff{})), redlock.ErrInput)
 		require.NoError(t, l.Err(), "a mistake ends no lease")
 		require.NoError(t, l.Unlock(ctx))
 	})
@@ -86,10 +85,8 @@ func TestNilLeaseHasEnded(t *testing.T) {
 		require.ErrorIs(t, l.Err(), redlock.ErrNotHeld, name)
 		require.ErrorIs(t, l.Unlock(ctx), redlock.ErrNotHeld, name)
 		require.EqualError(t, l.Extend(ctx, time.Second), "redlock: extend: nil lease: lease is not held", name)
-		_, err := l.Downgrade(ctx)
-		require.ErrorIs(t, err, redlock.ErrNotHeld, name)
-		_, err = l.Handoff()
-		require.ErrorIs(t, err, redlock.ErrNotHeld, name)
+		require.ErrorIs(t, rt.Err(l.Downgrade(ctx)), redlock.ErrNotHeld, name)
+		require.ErrorIs(t, rt.Err(l.Handoff()), redlock.ErrNotHeld, name)
 		require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrNotHeld, name)
 		<-l.Done()
 		require.Zero(t, l.Key(), name)
@@ -147,30 +144,24 @@ func TestLockOfNoClientIsBadInput(t *testing.T) {
 // Whoever builds a list of options may have none for a place in it.
 func TestOptionThatIsNilChangesNothing(t *testing.T) {
 	require.Equal(t, redlock.Scripts(), redlock.Scripts(nil, nil))
-	_, err := redlock.Open(t.Context(), nil, nil)
-	require.ErrorIs(t, err, redlock.ErrInput)
+	require.ErrorIs(t, rt.Err(redlock.Open(t.Context(), nil, nil)), redlock.ErrInput)
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		ctx := t.Context()
 		for _, m := range []interface {
 			TryLock(context.Context) (*redlock.Lease, error)
 		}{p.Mutex("k", nil), p.RWMutex("k", nil, nil), p.Mutex("k", nil, redlock.TTL(time.Second), nil)} {
-			l, err := m.TryLock(ctx)
-			require.NoError(t, err)
+			l := rt.Must(m.TryLock(ctx))(t)
 			unlock(t, l)
 		}
-		all, err := p.Multi([]string{"k", "j"}, nil).TryLock(ctx)
-		require.NoError(t, err)
+		all := rt.Must(p.Multi([]string{"k", "j"}, nil).TryLock(ctx))(t)
 		require.NoError(t, all.Unlock(ctx))
-		l, err := p.Election("k", nil).Campaign(ctx, nil)
-		require.NoError(t, err)
+		l := rt.Must(p.Election("k", nil).Campaign(ctx, nil))(t)
 		unlock(t, l)
-		l, err = p.Semaphore("k", 2, nil, redlock.Permits(2)).TryAcquire(ctx)
-		require.NoError(t, err)
+		l = rt.Must(p.Semaphore("k", 2, nil, redlock.Permits(2)).TryAcquire(ctx))(t)
 		require.Len(t, l.Slots(), 2)
 		unlock(t, l)
 		require.NoError(t, p.Latch("k", 1, nil, redlock.Round(2)).Arrive(ctx, "part"))
-		_, err = p.Barrier("b", 1, "me", nil).Wait(ctx)
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(p.Barrier("b", 1, "me", nil).Wait(ctx)))
 	}, redlock.Quiet, nil)
 }
 
@@ -222,8 +213,7 @@ func TestErrorNamesTheCallThatTheOperatorMade(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		ctx, unseen := t.Context(), redlock.PermitHolder{}
 		l := permit(t, p, "k", 2)
-		seen, err := p.InspectSemaphore(ctx, "k")
-		require.NoError(t, err)
+		seen := rt.Must(p.InspectSemaphore(ctx, "k"))(t)
 		unlock(t, l)
 		p.Away(0, 1)
 		time.Sleep(time.Second)
@@ -246,7 +236,7 @@ func TestErrorNamesTheCallThatTheOperatorMade(t *testing.T) {
 			}
 		}
 		require.NoError(t, p.Close())
-		_, err = p.ForcePermits(ctx, "k", seen.Holders[0])
+		_, err := p.ForcePermits(ctx, "k", seen.Holders[0])
 		require.ErrorIs(t, err, redlock.ErrClosed)
 		require.ErrorContains(t, err, "force permits")
 	}, redlock.Quiet)
@@ -300,11 +290,9 @@ func TestCloseEndsLeasesAndWaits(t *testing.T) {
 		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrClosed)
 		require.Equal(t, redlock.LostClosed, tr.losses()[0].Reason)
 
-		_, err := p.Mutex("k").Lock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorIs(t, rt.Err(p.Mutex("k").Lock(t.Context())), redlock.ErrClosed)
 		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrClosed)
-		_, err = p.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorIs(t, rt.Err(p.Adopt(t.Context(), h)), redlock.ErrClosed)
 		require.NoError(t, p.Close(), "twice")
 
 		require.NoError(t, theirs.Err())
@@ -327,8 +315,7 @@ func TestLeaseIsUnlockedOnce(t *testing.T) {
 			next := by.Hold(t, "k")
 			require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrNotHeld)
 			require.ErrorIs(t, l.Extend(t.Context(), time.Second), redlock.ErrNotHeld)
-			_, err := l.Handoff()
-			require.ErrorIs(t, err, redlock.ErrNotHeld)
+			require.ErrorIs(t, rt.Err(l.Handoff()), redlock.ErrNotHeld)
 			synctest.Wait()
 			require.NoError(t, next.Err())
 			require.Equal(t, 3, votesSeen(t, other, next), "the next lease is not touched by that")
@@ -410,8 +397,7 @@ func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 		for _, shown := range []string{fmt.Sprint(h), fmt.Sprintf("%v %+v %#v %s", h, h, h, &h)} {
 			require.NotContains(t, shown, redlock.UUID(p.Client))
 		}
-		back, err := redlock.ParseHandoff(h.Secret())
-		require.NoError(t, err)
+		back := rt.Must(redlock.ParseHandoff(h.Secret()))(t)
 		require.Equal(t, h, back)
 
 		time.Sleep(5 * time.Second)
@@ -423,13 +409,11 @@ func TestHandedOffLeaseGoesOnElsewhere(t *testing.T) {
 		require.NoError(t, adopted.Err(), "renewed by its new holder")
 		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrHeld)
 
-		_, err = p.Adopt(t.Context(), back) // a mistake, and found out
-		require.ErrorIs(t, err, redlock.ErrNotHeld)
+		require.ErrorIs(t, rt.Err(p.Adopt(t.Context(), back)), redlock.ErrNotHeld) // a mistake, and found out
 		require.NoError(t, adopted.Err())
 		require.NoError(t, adopted.Unlock(t.Context()))
 		redlock.NothingLeft(t, cluster)
-		_, err = other.Adopt(t.Context(), back)
-		require.ErrorIs(t, err, redlock.ErrNotHeld)
+		require.ErrorIs(t, rt.Err(other.Adopt(t.Context(), back)), redlock.ErrNotHeld)
 	})
 }
 
@@ -438,11 +422,9 @@ func TestAdoptOfALeaseThatIsOverIsNoLoss(t *testing.T) {
 	var log bytes.Buffer
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		h := handoff(t, p.Hold(t, "k", redlock.TTL(20*time.Second)))
-		l, err := p.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		l := rt.Must(p.Adopt(t.Context(), h))(t)
 		unlock(t, l)
-		_, err = p.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, redlock.ErrNotHeld)
+		require.ErrorIs(t, rt.Err(p.Adopt(t.Context(), h)), redlock.ErrNotHeld)
 		require.NoError(t, p.Close())
 		require.NotContains(t, log.String(), "lost")
 		noKeysAtRest(t, d)
@@ -531,8 +513,7 @@ func TestKeyThatIsNoLockIsReported(t *testing.T) {
 			_, err := p.Mutex("k").TryLock(t.Context())
 			require.ErrorIs(t, err, redlock.ErrForeignKey)
 			require.NotErrorIs(t, err, redlock.ErrHeld)
-			_, err = p.Mutex("k").Lock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrForeignKey)
+			require.ErrorIs(t, rt.Err(p.Mutex("k").Lock(t.Context())), redlock.ErrForeignKey)
 			require.Less(t, time.Since(start), 10*time.Millisecond)
 
 			// It comes up while somebody waits.
@@ -681,19 +662,15 @@ func (w writer) Write(b []byte) (int, error) { return w(b) }
 func TestSameOwnerEntersAgain(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		m := p.Mutex("k", redlock.As("job 7"))
-		first, err := m.Lock(t.Context())
-		require.NoError(t, err)
+		first := rt.Must(m.Lock(t.Context()))(t)
 		synctest.Wait()
 		evals := p.Count(script.Acquire)
-		again, err := p.Mutex("k", redlock.As("job 7")).TryLock(t.Context())
-		require.NoError(t, err)
+		again := rt.Must(p.Mutex("k", redlock.As("job 7")).TryLock(t.Context()))(t)
 		require.Same(t, first, again)
-		third, err := m.Lock(t.Context())
-		require.NoError(t, err)
+		third := rt.Must(m.Lock(t.Context()))(t)
 		require.Same(t, first, third)
 		require.Equal(t, []int{0, 0, 0}, redlock.Hits(evals), "the members see one hold")
-		beside, err := p.Mutex("j", redlock.As("job 7")).TryLock(t.Context())
-		require.NoError(t, err)
+		beside := rt.Must(p.Mutex("j", redlock.As("job 7")).TryLock(t.Context()))(t)
 		require.NotSame(t, first, beside)
 		require.NoError(t, beside.Unlock(t.Context()))
 
@@ -709,14 +686,12 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 		require.ErrorIs(t, first.Unlock(t.Context()), redlock.ErrNotHeld)
 		redlock.NothingLeft(t, cluster)
 
-		next, err := m.Lock(t.Context())
-		require.NoError(t, err)
+		next := rt.Must(m.Lock(t.Context()))(t)
 		require.NotSame(t, first, next)
 		synctest.Wait()
 		steal(t, cluster, "k", 15*time.Second, 0, 1, 2)
 		<-next.Done()
-		_, err = m.TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld, "a lost lease is not entered again")
+		require.ErrorIs(t, rt.Err(m.TryLock(t.Context())), redlock.ErrHeld, "a lost lease is not entered again")
 	})
 }
 
@@ -887,8 +862,7 @@ func TestFromContextIsTheInnermostLease(t *testing.T) {
 func TestTheLeaseOutlivesTheContextThatAskedForIt(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		ctx, cancel := context.WithCancel(t.Context())
-		l, err := p.Mutex("k").Lock(ctx)
-		require.NoError(t, err)
+		l := rt.Must(p.Mutex("k").Lock(ctx))(t)
 		cancel()
 		time.Sleep(2 * time.Minute)
 		require.NoError(t, l.Err())
@@ -906,8 +880,7 @@ func TestCallWithAContextThatHasEndedAsksNobody(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, get := range []func(context.Context) (*redlock.Lease, error){p.Mutex("k").Lock, p.Mutex("k").TryLock} {
-			_, err := get(ctx)
-			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, rt.Err(get(ctx)), context.Canceled)
 		}
 		synctest.Wait()
 		require.Equal(t, []int{0, 0, 0}, redlock.Hits(evals))
@@ -964,8 +937,7 @@ func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 			require.NoError(t, err)
 			members = append(members, n)
 		}
-		c, err := redlock.New(members, redlock.NoGuard)
-		require.NoError(t, err)
+		c := rt.Must(redlock.New(members, redlock.NoGuard))(t)
 		defer c.Close()
 		p := &redlock.Peer{Client: c}
 		time.Sleep(time.Second)
@@ -1017,10 +989,8 @@ func TestMistakesInAConfigAreAllReportedAtOnce(t *testing.T) {
 	for _, field := range []string{"no members", "TTL", "Drift", "MemberTimeout", "Entry", "MaxName", "StallTimeout"} {
 		require.ErrorContains(t, err, field)
 	}
-	_, err = redlock.New(nil, redlock.WithConfig(redlock.Config{MaxName: 1<<17 + 1}))
-	require.ErrorContains(t, err, "MaxName")
-	_, err = redlock.New(make([]member.Member, quorum.MaxMembers+1))
-	require.ErrorContains(t, err, "at most")
+	require.ErrorContains(t, rt.Err(redlock.New(nil, redlock.WithConfig(redlock.Config{MaxName: 1<<17 + 1}))), "MaxName")
+	require.ErrorContains(t, rt.Err(redlock.New(make([]member.Member, quorum.MaxMembers+1))), "at most")
 }
 
 func TestHandoffIsDecodedOrRefused(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -75,8 +76,7 @@ func TestErrorOfACallWhoseContextEndedBlamesNobody(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		h, err := p.Lock(t, "h").Handoff()
-		require.NoError(t, err)
+		h := rt.Must(p.Lock(t, "h").Handoff())(t)
 		p.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		for call, err := range map[string]error{
 			"Unlock": p.Lock(t, "k").Unlock(ended), "Extend": p.Lock(t, "l").Extend(ended, 30*time.Second),
@@ -89,8 +89,7 @@ func TestErrorOfACallWhoseContextEndedBlamesNobody(t *testing.T) {
 		}
 		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		_, err = p.Mutex("n").TryLock(short)
-		require.ErrorContains(t, err, "3 not waited for")
+		require.ErrorContains(t, rt.Err(p.Mutex("n").TryLock(short)), "3 not waited for")
 	}, redlock.Quiet)
 }
 
@@ -99,8 +98,7 @@ func TestErrorOfACallWhoseContextEndedBlamesNobody(t *testing.T) {
 func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
 		l := p.Lock(t, "held")
-		h, err := p.Lock(t, "handed off").Handoff()
-		require.NoError(t, err)
+		h := rt.Must(p.Lock(t, "handed off").Handoff())(t)
 		p.Slow(time.Second, time.Second, time.Second)
 		calls := map[string]func() error{
 			"TryLock": func() error { _, err := p.Mutex("k").TryLock(t.Context()); return err },
@@ -122,7 +120,7 @@ func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 			require.ErrorAs(t, err, &silent, call)
 			time.Sleep(5 * time.Second)
 		}
-		err = l.Unlock(t.Context())
+		err := l.Unlock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrInDoubt)
 		require.ErrorContains(t, err, "no answer within 200ms (MemberTimeout)")
 	}, redlock.Quiet)
@@ -131,10 +129,9 @@ func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 // A majority that agrees ends the wait, though it does so too late: the others have not had their time.
 func TestErrorOfAnAdoptionThatIsLateBlamesNobody(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
-		h, err := p.Lock(t, "k", redlock.TTL(150*time.Millisecond)).Handoff()
-		require.NoError(t, err)
+		h := rt.Must(p.Lock(t, "k", redlock.TTL(150*time.Millisecond)).Handoff())(t)
 		p.Slow(90*time.Millisecond, 90*time.Millisecond, time.Second)
-		err = errOfAdopt(t.Context(), p, h)
+		err := errOfAdopt(t.Context(), p, h)
 		require.ErrorContains(t, err, "2 of 3 members agreed too late, need 2 (0 refused, 0 failed or silent, 1 not waited for)")
 	}, redlock.Quiet)
 }

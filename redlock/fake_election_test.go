@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -22,8 +23,7 @@ import (
 // campaign is a Campaign that is expected to be won.
 func campaign(t testing.TB, p anyClient, value string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
-	l, err := p.Election("boss", opts...).Campaign(t.Context(), []byte(value))
-	require.NoError(t, err)
+	l := rt.Must(p.Election("boss", opts...).Campaign(t.Context(), []byte(value)))(t)
 	return l
 }
 
@@ -164,12 +164,10 @@ func TestLeaderIsWhoHasTheLockAndHasProclaimed(t *testing.T) {
 
 		l := campaign(t, p, "10.0.0.1")
 		require.Greater(t, l.Token(), held.Token())
-		got, err := q.Election("boss").Leader(t.Context())
-		require.NoError(t, err)
+		got := rt.Must(q.Election("boss").Leader(t.Context()))(t)
 		require.Equal(t, redlock.Leader{Value: []byte("10.0.0.1"), Token: l.Token()}, got)
 		require.ErrorIs(t, q.Try(t, "boss"), redlock.ErrHeld, "it is the mutex of that name")
-		in, err := q.Inspect(t.Context(), "boss")
-		require.NoError(t, err)
+		in := rt.Must(q.Inspect(t.Context(), "boss"))(t)
 		require.Equal(t, l.Hash(), in.Holders[0].Owner)
 		require.Equal(t, 1, p.Stats()[redlock.KindElection].Held)
 
@@ -182,8 +180,7 @@ func TestLeaderIsWhoHasTheLockAndHasProclaimed(t *testing.T) {
 		require.Empty(t, a.value(), "told, too")
 		require.Equal(t, l.Token(), got.Token)
 
-		freed, err := q.ForceUnlockSeen(t.Context(), in)
-		require.NoError(t, err)
+		freed := rt.Must(q.ForceUnlockSeen(t.Context(), in))(t)
 		require.Equal(t, 3, freed)
 		require.Equal(t, "-", leads(t, q))
 		time.Sleep(1100 * time.Millisecond)
@@ -269,11 +266,9 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 		require.ErrorContains(t, err, "WithInterop")
 
 		require.NoError(t, p.Close())
-		_, err = p.Election("boss").Campaign(ctx, nil)
-		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorIs(t, rt.Err(p.Election("boss").Campaign(ctx, nil)), redlock.ErrClosed)
 		require.ErrorIs(t, p.Election("boss").Run(ctx, nil, good), redlock.ErrClosed)
-		_, err = p.Election("boss").Leader(ctx)
-		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorIs(t, rt.Err(p.Election("boss").Leader(ctx)), redlock.ErrClosed)
 		for range p.Election("boss").Observe(ctx) {
 			t.Error("yielded")
 		}
@@ -360,8 +355,7 @@ func TestLateProclaimOfAFormerLeaderChangesNothing(t *testing.T) {
 		p.EveryLink(func(l *redistest.Link) {
 			l.DelayCommand(redistest.WithArg(script.Proclaim.SHA), -1, 1500*time.Millisecond)
 		})
-		err := p.Election("boss").Proclaim(t.Context(), l, []byte("late"))
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, p.Election("boss").Proclaim(t.Context(), l, []byte("late")), redlock.ErrNoQuorum)
 		m := campaign(t, q, "two")
 		require.Contains(t, []string{"two", "- two"}, a.words())
 		time.Sleep(2 * time.Second)
@@ -574,13 +568,10 @@ func TestAdoptedLeaderProclaims(t *testing.T) {
 		l := campaign(t, p, "one")
 		require.Equal(t, "one", a.words())
 		require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("two")))
-		h, err := l.Handoff()
-		require.NoError(t, err)
+		h := rt.Must(l.Handoff())(t)
 		require.Equal(t, redlock.KindElection, h.Kind())
-		h, err = redlock.ParseHandoff(h.Secret())
-		require.NoError(t, err)
-		m, err := q.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		h = rt.Must(redlock.ParseHandoff(h.Secret()))(t)
+		m := rt.Must(q.Adopt(t.Context(), h))(t)
 		require.ErrorIs(t, p.Election("boss").Proclaim(t.Context(), l, []byte("late")), redlock.ErrNotHeld)
 		time.Sleep(8 * time.Second)
 		require.Equal(t, "two", a.words())
@@ -588,10 +579,8 @@ func TestAdoptedLeaderProclaims(t *testing.T) {
 		require.Equal(t, "three", a.words())
 		require.NoError(t, q.Election("boss").Proclaim(t.Context(), m, []byte("four")))
 		require.Equal(t, "four", a.words())
-		h, err = m.Handoff()
-		require.NoError(t, err)
-		last, err := p.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		h = rt.Must(m.Handoff())(t)
+		last := rt.Must(p.Adopt(t.Context(), h))(t)
 		unlock(t, last) // without a word of its own
 		require.Equal(t, "-", a.words())
 		require.Equal(t, "-", leads(t, p))
@@ -610,10 +599,8 @@ func TestAdoptedLeaderIsHeardAtOnce(t *testing.T) {
 			}
 			for i, said := range []string{"two", "three", "four"} {
 				p, q = q, p
-				h, err := l.Handoff()
-				require.NoError(t, err)
-				l, err = p.Adopt(t.Context(), h)
-				require.NoError(t, err)
+				h := rt.Must(l.Handoff())(t)
+				l = rt.Must(p.Adopt(t.Context(), h))(t)
 				for range i {
 					require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("between")))
 				}
@@ -637,11 +624,9 @@ func TestAdoptedLeaderReplacesWhatItCannotSee(t *testing.T) {
 		require.ErrorIs(t, p.Election("boss").Proclaim(t.Context(), l, []byte("unheard")), redlock.ErrNoQuorum)
 		synctest.Wait() // the two that are away decide before the first one answers
 		require.Equal(t, "unheard", redlock.Admin(t, cluster.Servers[0], "HGET", recordOf, "v"))
-		h, err := l.Handoff()
-		require.NoError(t, err)
+		h := rt.Must(l.Handoff())(t)
 		q.Away(0)
-		m, err := q.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		m := rt.Must(q.Adopt(t.Context(), h))(t)
 		require.NoError(t, q.Election("boss").Proclaim(t.Context(), m, []byte("two")))
 		q.EveryLink(func(l *redistest.Link) { l.Heal() }, 0)
 		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 1, 2)
@@ -698,8 +683,7 @@ func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		require.Equal(t, "p", a.words())
-		_, err := q.ForceUnlock(t.Context(), "boss")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(q.ForceUnlock(t.Context(), "boss")))
 		m := campaign(t, q, "q")
 		time.Sleep(20 * time.Second)
 		mu.Lock()
@@ -895,13 +879,11 @@ func TestLeaderIsNotToldByAMinority(t *testing.T) {
 		require.Equal(t, before, time.Now())
 		d.Network(q.Client, redlocktest.Network{LoseReplies: true}, 0)
 		start := time.Now()
-		_, err = q.Election("boss").Leader(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, rt.Err(q.Election("boss").Leader(t.Context())), redlock.ErrNoQuorum)
 		require.Equal(t, 200*time.Millisecond, time.Since(start), "no longer than MemberTimeout")
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err = q.Election("boss").Leader(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, rt.Err(q.Election("boss").Leader(ctx)), context.DeadlineExceeded)
 		q.Back()
 		unlock(t, l)
 	}, redlock.Quiet)
@@ -916,8 +898,7 @@ func TestLeaderNeedsAMajority(t *testing.T) {
 		for _, i := range []int{0, 2} {
 			redlock.Admin(t, cluster.Servers[i], "DEL", "boss")
 		}
-		_, err := all[1].Election("boss").Leader(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoLeader)
+		require.ErrorIs(t, rt.Err(all[1].Election("boss").Leader(t.Context())), redlock.ErrNoLeader)
 		time.Sleep(1010 * time.Millisecond)
 		require.Equal(t, "-", a.words())
 		time.Sleep(time.Minute)
@@ -943,8 +924,7 @@ func TestEventsOfALeaderTellItsKind(t *testing.T) {
 		<-a.done
 		unlock(t, l)
 		l = campaign(t, p, "me")
-		_, err := other.ForceUnlock(t.Context(), "boss")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(other.ForceUnlock(t.Context(), "boss")))
 		<-l.Done()
 		synctest.Wait()
 		k.mu.Lock()

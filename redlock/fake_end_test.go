@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
@@ -273,8 +274,7 @@ func TestManyLeasesThatEndAtOnceAllEndInTime(t *testing.T) {
 		var late []<-chan struct{}
 		var until time.Time
 		for i := range n {
-			l, err := c.Mutex(fmt.Sprint("k", i), redlock.TTL(4*time.Second)).Lock(t.Context())
-			require.NoError(t, err)
+			l := rt.Must(c.Mutex(fmt.Sprint("k", i), redlock.TTL(4*time.Second)).Lock(t.Context()))(t)
 			late, until = append(late, l.Done()), l.ValidUntil()
 		}
 		time.Sleep(time.Until(until) + time.Microsecond)
@@ -355,8 +355,7 @@ func TestWaiterGivesUpInTimeAlthoughMembersHangOrFail(t *testing.T) {
 		t.Run(name, inAlone(3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 			p.EveryLink(fault, 0, 1)
 			start := time.Now()
-			_, err := p.Mutex("k").Lock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorIs(t, rt.Err(p.Mutex("k").Lock(t.Context())), redlock.ErrNoQuorum)
 			require.Less(t, time.Since(start), 3*time.Second, "NoQuorumAfter is two")
 			require.GreaterOrEqual(t, time.Since(start), 2*time.Second)
 			p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
@@ -374,8 +373,7 @@ func TestOutageIsOverWhenAMajorityHasDecided(t *testing.T) {
 		"a lock": func(t *testing.T, p, _ *redlock.Peer) { require.NoError(t, p.Lock(t, "free").Unlock(t.Context())) },
 		"a try that is refused": func(t *testing.T, p, q *redlock.Peer) {
 			q.Lock(t, "held")
-			_, err := p.Mutex("held").TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.ErrorIs(t, rt.Err(p.Mutex("held").TryLock(t.Context())), redlock.ErrHeld)
 		},
 		"a renewal": func(*testing.T, *redlock.Peer, *redlock.Peer) {}, // of the lease below
 	} {
@@ -391,8 +389,7 @@ func TestOutageIsOverWhenAMajorityHasDecided(t *testing.T) {
 					}
 				}
 				outage(10 * time.Second)
-				_, err := p.Mutex("k").Lock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				require.ErrorIs(t, rt.Err(p.Mutex("k").Lock(t.Context())), redlock.ErrNoQuorum)
 				time.Sleep(20 * time.Second)
 				decide(t, p, q)
 				time.Sleep(time.Minute)
@@ -428,12 +425,10 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 		for _, s := range cluster.Servers {
 			p.Links = append(p.Links, s.Path())
 			nc := node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.Links[len(p.Links)-1], MaxBytes: 8 << 10, Scripts: redlock.Scripts()}
-			n, err := node.New(nc)
-			require.NoError(t, err)
+			n := rt.Must(node.New(nc))(t)
 			members = append(members, n)
 		}
-		c, err := redlock.New(members, redlock.NoGuard)
-		require.NoError(t, err)
+		c := rt.Must(redlock.New(members, redlock.NoGuard))(t)
 		p.Client = c
 		defer func() { _ = c.Close() }()
 		p.Settle(t, 3)
@@ -464,13 +459,11 @@ func TestUnlockInAnInnerDoLeavesTheOuterHeld(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		m := p.Mutex("k", redlock.As("me"))
 		require.NoError(t, m.Do(t.Context(), func(ctx context.Context, outer *redlock.Lease) error {
-			beside, err := m.Lock(ctx) // another goroutine of the same owner
-			require.NoError(t, err)
+			beside := rt.Must(m.Lock(ctx))(t) // another goroutine of the same owner
 			require.NoError(t, m.Do(ctx, func(ctx context.Context, inner *redlock.Lease) error {
 				require.NoError(t, inner.Unlock(context.Background())) // early
 				require.ErrorIs(t, inner.Unlock(context.Background()), redlock.ErrNotHeld, "it has one hold")
-				_, err := inner.Handoff()
-				require.ErrorIs(t, err, redlock.ErrNotHeld)
+				require.ErrorIs(t, rt.Err(inner.Handoff()), redlock.ErrNotHeld)
 				require.ErrorIs(t, inner.Extend(context.Background(), time.Second), redlock.ErrNotHeld)
 				return nil
 			}))
@@ -555,20 +548,17 @@ func TestHandoffOfAnotherKindIsRefused(t *testing.T) {
 		return "redquorum1." + base64.RawURLEncoding.EncodeToString([]byte(`{`+kind+`"k":"aw==","o":"A:7","t":5,"l":1000,"v":`+format+`}`))
 	}
 	for _, kind := range []string{``, `"c":"mutex",`} { // a text without a kind is that of a mutex
-		h, err := redlock.ParseHandoff(text(kind, "1"))
-		require.NoError(t, err)
+		h := rt.Must(redlock.ParseHandoff(text(kind, "1")))(t)
 		require.Equal(t, redlock.KindMutex, h.Kind())
 	}
 	_, err := redlock.ParseHandoff(text(`"c":"semaphore",`, "1"))
 	require.ErrorIs(t, err, redlock.ErrInput)
 	require.ErrorContains(t, err, "a kind that this version does not know")
-	_, err = redlock.ParseHandoff(text(`"c":"semaphore",`, "3"))
-	require.ErrorContains(t, err, "another version")
+	require.ErrorContains(t, rt.Err(redlock.ParseHandoff(text(`"c":"semaphore",`, "3"))), "another version")
 	for _, kind := range []redlock.Kind{redlock.KindFair, redlock.KindWrite, redlock.KindRead, redlock.KindElection} { // clients that know the mutex alone refuse these by their format
-		h, err := redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "2"))
-		require.NoError(t, err)
+		h := rt.Must(redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "2")))(t)
 		require.Equal(t, kind, h.Kind())
-		_, err = redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "1"))
+		_, err := redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "1"))
 		require.ErrorContains(t, err, "a kind that this version does not know")
 	}
 }
@@ -765,10 +755,8 @@ func TestClosedClientSaysSo(t *testing.T) {
 	withTwo(t, 1, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		h := handoff(t, p.Lock(t, "k"))
 		require.NoError(t, q.Close())
-		_, err := q.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, redlock.ErrClosed)
-		_, err = q.Mutex("j").Lock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorIs(t, rt.Err(q.Adopt(t.Context(), h)), redlock.ErrClosed)
+		require.ErrorIs(t, rt.Err(q.Mutex("j").Lock(t.Context())), redlock.ErrClosed)
 		l, err := p.Adopt(t.Context(), h)
 		require.NoError(t, err, "it was not touched")
 		require.NoError(t, l.Unlock(t.Context()))

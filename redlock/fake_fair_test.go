@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -170,8 +171,7 @@ func TestFairNewcomerDoesNotTakeAFreeMember(t *testing.T) {
 		for _, s := range cluster.Servers {
 			require.EqualValues(t, 0, redlock.Admin(t, s, "EXISTS", "k"))
 		}
-		_, err := all[2].Mutex("k", redlock.Fair()).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(all[2].Mutex("k", redlock.Fair()).TryLock(t.Context())), redlock.ErrHeld)
 		newcomer := all[2].LockLater(t.Context(), "k", redlock.Fair())
 		first := waits.Get(t)
 		require.True(t, newcomer.Pending())
@@ -193,16 +193,12 @@ func TestFairIsAnOptionOfAMutex(t *testing.T) {
 		require.Equal(t, redlock.KindFair, heard.starts[0].Kind)
 		require.Equal(t, redlock.KindFair, heard.last().Kind)
 		require.Equal(t, 1, p.Stats()[redlock.KindFair].Held)
-		_, err := p.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld, "it is the same lock")
+		require.ErrorIs(t, rt.Err(p.Mutex("k").TryLock(t.Context())), redlock.ErrHeld, "it is the same lock")
 
-		h, err := l.Handoff()
-		require.NoError(t, err)
+		h := rt.Must(l.Handoff())(t)
 		require.Equal(t, redlock.KindFair, h.Kind())
-		h, err = redlock.ParseHandoff(h.Secret())
-		require.NoError(t, err)
-		l, err = p.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		h = rt.Must(redlock.ParseHandoff(h.Secret()))(t)
+		l = rt.Must(p.Adopt(t.Context(), h))(t)
 		next := p.LockLater(t.Context(), "k", redlock.Fair())
 		time.Sleep(10 * time.Millisecond)
 		require.NoError(t, l.Unlock(t.Context()))
@@ -224,13 +220,10 @@ func TestFairHasNoDialectOfRedisson(t *testing.T) {
 		}
 		plain := redlock.JoinAll(t, cluster, redlock.Quiet)
 		l := plain.Hold(t, "k", redlock.Fair())
-		h, err := l.Handoff()
-		require.NoError(t, err)
-		_, err = p.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, redlock.ErrInput)
+		h := rt.Must(l.Handoff())(t)
+		require.ErrorIs(t, rt.Err(p.Adopt(t.Context(), h)), redlock.ErrInput)
 		require.Equal(t, []int{0}, redlock.Hits(asked))
-		l, err = plain.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		l = rt.Must(plain.Adopt(t.Context(), h))(t)
 		require.NoError(t, l.Unlock(t.Context()))
 		redlock.Leftovers(t, cluster)
 	})

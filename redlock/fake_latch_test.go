@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -62,8 +63,7 @@ func (g *gate) shut(t *testing.T) {
 
 func remaining(t *testing.T, l *redlock.Latch) int {
 	t.Helper()
-	n, err := l.Remaining(t.Context())
-	require.NoError(t, err)
+	n := rt.Must(l.Remaining(t.Context()))(t)
 	return n
 }
 
@@ -103,8 +103,7 @@ func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
 		require.Zero(t, remaining(t, all[3].Latch("job", 3)))
 		require.NoError(t, all[3].Latch("job", 3).Await(t.Context()), "it stays open")
 		synctest.Wait()
-		left, err := cluster.Leftovers(t.Context(), latchLeft("job")...)
-		require.NoError(t, err)
+		left := rt.Must(cluster.Leftovers(t.Context(), latchLeft("job")...))(t)
 		require.Empty(t, left, "nobody waits any more")
 	}, redlock.Quiet)
 }
@@ -240,8 +239,7 @@ func TestClientThatTellsOthersDoesNotMakeADeletedLatchAgain(t *testing.T) {
 		g.open(t)
 		time.Sleep(time.Second)
 		require.Equal(t, 1, remaining(t, c.Latch("job", 1)))
-		left, err := cluster.Leftovers(t.Context(), redlock.Lasting...)
-		require.NoError(t, err)
+		left := rt.Must(cluster.Leftovers(t.Context(), redlock.Lasting...))(t)
 		require.Empty(t, left)
 	})
 }
@@ -310,8 +308,7 @@ func TestBadInputToALatchIsToldAndReachesNobody(t *testing.T) {
 			for _, err := range []error{l.CountDown(t.Context()), l.Arrive(t.Context(), "x"), l.Await(t.Context()), l.Delete(t.Context())} {
 				require.ErrorIs(t, err, redlock.ErrInput, what)
 			}
-			_, err := l.Remaining(t.Context())
-			require.ErrorIs(t, err, redlock.ErrInput, what)
+			require.ErrorIs(t, rt.Err(l.Remaining(t.Context())), redlock.ErrInput, what)
 		}
 		l := p.Latch("job", 1)
 		require.ErrorIs(t, l.Arrive(t.Context(), ""), redlock.ErrInput)
@@ -502,8 +499,7 @@ func TestArrivalIsDoneAtAMajorityAndNotBefore(t *testing.T) {
 		require.NoError(t, p.Latch("job", 9).CountDown(t.Context()))
 		p.Away(1)
 		at := time.Now()
-		err := p.Latch("job", 9).CountDown(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, p.Latch("job", 9).CountDown(t.Context()), redlock.ErrNoQuorum)
 		require.InDelta(t, 2, time.Since(at).Seconds(), 0.1)
 		p.Back()
 		p.Settle(t, 3)
@@ -535,8 +531,7 @@ func TestAwaitEndsWithItsContextAndWithTheClientAndIsWithdrawn(t *testing.T) {
 		require.NoError(t, p.Close())
 		require.ErrorIs(t, <-other.err, redlock.ErrClosed)
 		synctest.Wait()
-		left, err := cluster.Leftovers(t.Context(), latchLeft("job")...)
-		require.NoError(t, err)
+		left := rt.Must(cluster.Leftovers(t.Context(), latchLeft("job")...))(t)
 		require.Empty(t, left, "it is withdrawn")
 		require.ErrorIs(t, p.Latch("job", 1).Await(t.Context()), redlock.ErrClosed)
 		require.ErrorIs(t, p.Latch("job", 1).CountDown(t.Context()), redlock.ErrClosed)
@@ -603,8 +598,7 @@ func TestDeletedLatchIsGoneAndNotToldAgain(t *testing.T) {
 		require.Equal(t, 1, remaining(t, p.Latch("untold", 0)))
 		p.Away(0, 1)
 		require.ErrorIs(t, p.Latch("job", 3).Delete(t.Context()), redlock.ErrNoQuorum)
-		_, err := p.Latch("job", 3).Remaining(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, rt.Err(p.Latch("job", 3).Remaining(t.Context())), redlock.ErrNoQuorum)
 	})
 }
 
@@ -718,17 +712,14 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 		both(x, y, 2)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := y.Wait(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, rt.Err(y.Wait(ctx)), context.DeadlineExceeded)
 		require.NoError(t, b.Close())
 		both(a.Barrier("phase", 2, "y"), x, 3)
 		for _, bad := range []*redlock.Barrier{a.Barrier("phase", 0, "x"), a.Barrier("phase", 2, ""), a.Barrier("", 2, "x")} {
-			_, err := bad.Wait(t.Context())
-			require.ErrorIs(t, err, redlock.ErrInput)
+			require.ErrorIs(t, rt.Err(bad.Wait(t.Context())), redlock.ErrInput)
 		}
 		var none context.Context
-		_, err = x.Wait(none)
-		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorIs(t, rt.Err(x.Wait(none)), redlock.ErrInput)
 	}, redlock.Quiet)
 }
 
@@ -778,8 +769,7 @@ func TestSecondCallOfABarrierEndsWithItsContext(t *testing.T) {
 		}()
 		synctest.Wait()
 		go func() { _ = p.Close() }()
-		_, err = b.Wait(t.Context())
-		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorIs(t, rt.Err(b.Wait(t.Context())), redlock.ErrClosed)
 		require.ErrorIs(t, <-first, redlock.ErrClosed)
 	}, redlock.Quiet)
 }
@@ -818,8 +808,7 @@ func TestRoundOfABarrierThatEndedOpensNothing(t *testing.T) {
 		last := uint64(0)
 		for range 5 {
 			others := []chan waited{goesOn(t.Context(), x), goesOn(t.Context(), y)}
-			round, err := z.Wait(t.Context())
-			require.NoError(t, err)
+			round := rt.Must(z.Wait(t.Context()))(t)
 			require.Greater(t, round, last)
 			for _, one := range others {
 				require.Equal(t, waited{round, nil}, <-one)
@@ -834,16 +823,14 @@ func TestRoundOfABarrierThatEndedOpensNothing(t *testing.T) {
 		time.Sleep(time.Minute)
 		stillWaits(t, late)
 		stillWaits(t, other)
-		round, err := y.Wait(t.Context())
-		require.NoError(t, err)
+		round := rt.Must(y.Wait(t.Context()))(t)
 		require.Greater(t, round, last)
 		require.Equal(t, waited{round, nil}, <-late)
 		require.Equal(t, waited{round, nil}, <-other)
 
 		time.Sleep(24*time.Hour + time.Minute) // and nobody remembers a number
 		late, other = goesOn(t.Context(), all[1].Barrier("phase", 3, "y")), goesOn(t.Context(), all[2].Barrier("phase", 3, "z"))
-		next, err := all[0].Barrier("phase", 3, "x").Wait(t.Context())
-		require.NoError(t, err)
+		next := rt.Must(all[0].Barrier("phase", 3, "x").Wait(t.Context()))(t)
 		require.Greater(t, next, round, "the numbers rise")
 		require.Equal(t, waited{next, nil}, <-late)
 		require.Equal(t, waited{next, nil}, <-other)
@@ -873,8 +860,7 @@ func TestArrivalOfABarrierEndsWithItsWait(t *testing.T) {
 		time.Sleep(time.Minute)
 		stillWaits(t, z)
 		stillWaits(t, x)
-		round, err := all[0].Barrier("phase", 3, "y").Wait(t.Context())
-		require.NoError(t, err)
+		round := rt.Must(all[0].Barrier("phase", 3, "y").Wait(t.Context()))(t)
 		require.Equal(t, waited{round, nil}, <-x)
 		require.Equal(t, waited{round, nil}, <-z)
 	}, redlock.Quiet)
@@ -891,8 +877,7 @@ func TestArrivalOfAWaitThatFailedIsTakenBackAtOnce(t *testing.T) {
 		synctest.Wait()
 		y := goesOn(t.Context(), all[1].Barrier("phase", 2, "y"))
 		stillWaits(t, y)
-		round, err := all[0].Barrier("phase", 2, "x").Wait(t.Context())
-		require.NoError(t, err)
+		round := rt.Must(all[0].Barrier("phase", 2, "x").Wait(t.Context()))(t)
 		require.Equal(t, waited{round, nil}, <-y)
 	}, redlock.Quiet)
 }
@@ -903,8 +888,7 @@ func TestBarrierOpensWhenItsLastPartyComes(t *testing.T) {
 		x := goesOn(t.Context(), all[0].Barrier("phase", 2, "x"))
 		synctest.Wait()
 		start := time.Now()
-		round, err := all[1].Barrier("phase", 2, "y").Wait(t.Context())
-		require.NoError(t, err)
+		round := rt.Must(all[1].Barrier("phase", 2, "y").Wait(t.Context()))(t)
 		require.Equal(t, waited{round, nil}, <-x)
 		require.Zero(t, time.Since(start))
 	}, redlock.Quiet)
@@ -918,19 +902,16 @@ func TestRoundThatCountedAWaitWhichFailedIsReturnedByTheNext(t *testing.T) {
 		failed := goesOn(ctx, x)
 		synctest.Wait()
 		a.EveryLink(func(l *redistest.Link) { l.Pause() }) // neither news nor the withdrawal gets through
-		round, err := y.Wait(t.Context())
-		require.NoError(t, err)
+		round := rt.Must(y.Wait(t.Context()))(t)
 		cancel()
 		require.ErrorIs(t, (<-failed).err, context.Canceled)
 		next := goesOn(t.Context(), y)
 		time.Sleep(50 * time.Millisecond)
 		a.EveryLink(func(l *redistest.Link) { l.Resume() })
-		again, err := x.Wait(t.Context())
-		require.NoError(t, err)
+		again := rt.Must(x.Wait(t.Context()))(t)
 		require.Equal(t, round, again)
 		stillWaits(t, next)
-		again, err = x.Wait(t.Context())
-		require.NoError(t, err)
+		again = rt.Must(x.Wait(t.Context()))(t)
 		require.Equal(t, waited{again, nil}, <-next)
 		require.Greater(t, again, round)
 	}, redlock.Quiet)
@@ -945,12 +926,11 @@ func TestPartyTooManyOfABarrierIsTold(t *testing.T) {
 		}
 		for range 3 {
 			others := []chan waited{goesOn(t.Context(), parties[0]), goesOn(t.Context(), parties[1])}
-			round, err := parties[2].Wait(t.Context())
-			require.NoError(t, err)
+			round := rt.Must(parties[2].Wait(t.Context()))(t)
 			for _, one := range others {
 				require.Equal(t, waited{round, nil}, <-one)
 			}
-			_, err = parties[3].Wait(t.Context())
+			_, err := parties[3].Wait(t.Context())
 			require.ErrorIs(t, err, redlock.ErrConflict)
 			require.ErrorContains(t, err, "others are its 3 parties")
 			require.ErrorContains(t, err, `wait at barrier "phase"`)
@@ -1019,21 +999,17 @@ func TestInspectLatchShowsABarrier(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, _ *redlocktest.Deployment, a, b *caller) {
 		x := goesOn(t.Context(), a.Barrier("phase", 2, "x"))
 		synctest.Wait()
-		in, err := b.InspectLatch(t.Context(), "phase")
-		require.NoError(t, err)
+		in := rt.Must(b.InspectLatch(t.Context(), "phase"))(t)
 		require.True(t, in.Known)
 		require.Equal(t, []any{2, 1, false}, []any{in.Count, in.Remaining, in.Open})
 		require.Equal(t, []any{1, 1}, []any{in.Members[0].Arrived, in.Members[0].Waiting})
-		round, err := b.Barrier("phase", 2, "y").Wait(t.Context())
-		require.NoError(t, err)
+		round := rt.Must(b.Barrier("phase", 2, "y").Wait(t.Context()))(t)
 		require.Equal(t, waited{round, nil}, <-x)
 		synctest.Wait()
-		in, err = b.InspectLatch(t.Context(), "phase")
-		require.NoError(t, err)
+		in = rt.Must(b.InspectLatch(t.Context(), "phase"))(t)
 		require.Equal(t, []any{round, 2, 0, true}, []any{in.Round, in.Count, in.Remaining, in.Open})
 		require.NoError(t, b.Latch("phase", 3).CountDown(t.Context()))
-		in, err = b.InspectLatch(t.Context(), "phase")
-		require.NoError(t, err)
+		in = rt.Must(b.InspectLatch(t.Context(), "phase"))(t)
 		require.Equal(t, []any{uint64(0), 3, 2}, []any{in.Round, in.Count, in.Remaining})
 	}, redlock.Quiet)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -25,8 +26,7 @@ func endOf(w *redlock.Locking) error {
 
 func limitOf(t testing.TB, s *redlock.Semaphore) int {
 	t.Helper()
-	n, err := s.Limit(t.Context())
-	require.NoError(t, err)
+	n := rt.Must(s.Limit(t.Context()))(t)
 	return n
 }
 
@@ -41,8 +41,7 @@ func TestStoredLimitTakesThePlaceOfEveryCallers(t *testing.T) {
 		for range 4 {
 			held = append(held, permit(t, q, "k", 3))
 		}
-		_, err := mine.TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(mine.TryAcquire(t.Context())), redlock.ErrHeld)
 		waits := later(t.Context(), mine.Acquire)
 		time.Sleep(time.Second)
 		require.NoError(t, theirs.SetLimit(t.Context(), 5))
@@ -68,8 +67,7 @@ func TestStoredLimitTakesThePlaceOfEveryCallers(t *testing.T) {
 		require.Equal(t, 2, limitOf(t, mine))
 		require.Equal(t, 3, limitOf(t, theirs))
 		held = []*redlock.Lease{permit(t, p, "k", 2), permit(t, p, "k", 2)}
-		_, err = mine.TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(mine.TryAcquire(t.Context())), redlock.ErrHeld)
 		unlock(t, held...)
 		noKeys(t, d)
 	}, redlock.Quiet)
@@ -89,8 +87,7 @@ func TestLimitOfNothingDrains(t *testing.T) {
 		for _, n := range redlock.Hits(rules) {
 			require.InDelta(t, 20, n, 2, "a heartbeat a second, and no more")
 		}
-		seen, err := p.InspectSemaphore(t.Context(), "k")
-		require.NoError(t, err)
+		seen := rt.Must(p.InspectSemaphore(t.Context(), "k"))(t)
 		require.Empty(t, seen.Holders)
 		require.Zero(t, seen.Limit)
 		require.NoError(t, sem.SetLimit(t.Context(), 1))
@@ -108,16 +105,14 @@ func TestLimitThatCannotBeStoredIsAnError(t *testing.T) {
 			require.ErrorContains(t, err, fmt.Sprintf("the limit is %d", n))
 		}
 		require.ErrorIs(t, p.Semaphore("", 2).SetLimit(t.Context(), 2), redlock.ErrInput)
-		_, err := p.Semaphore("k", 0).Limit(t.Context())
-		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorIs(t, rt.Err(p.Semaphore("k", 0).Limit(t.Context())), redlock.ErrInput)
 		for _, s := range cluster.Servers {
 			require.Nil(t, redlock.Admin(t, s, "HGET", "redquorum:tokens", "limit:redquorum:s1:{k}"), "nothing is stored")
 		}
 		p.Away(0, 1)
 		time.Sleep(time.Second)
 		require.ErrorIs(t, p.Semaphore("k", 2).SetLimit(t.Context(), 2), redlock.ErrNoQuorum)
-		_, err = p.Semaphore("k", 2).Limit(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, rt.Err(p.Semaphore("k", 2).Limit(t.Context())), redlock.ErrNoQuorum)
 		require.NoError(t, p.Close())
 		require.ErrorIs(t, p.Semaphore("k", 2).SetLimit(t.Context(), 2), redlock.ErrClosed)
 	}, redlock.Quiet)
@@ -147,25 +142,20 @@ func TestWaiterForMoreThanAStoredLimitLeavesTheLine(t *testing.T) {
 		unlock(t, behind.Get(t))
 
 		asked := p.Count(script.SemAcquire)
-		_, err = many.Acquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrLimit)
-		_, err = many.TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrLimit)
+		require.ErrorIs(t, rt.Err(many.Acquire(t.Context())), redlock.ErrLimit)
+		require.ErrorIs(t, rt.Err(many.TryAcquire(t.Context())), redlock.ErrLimit)
 		require.Zero(t, redlock.Hits(asked)[0], "it knows that, and asks no member for a slot")
 		_, err = q.Semaphore("k", 4, redlock.Permits(4)).TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrLimit, "the client that stored it knows, too")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = many.Acquire(ctx)
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, rt.Err(many.Acquire(ctx)), context.Canceled)
 
 		require.NoError(t, few.SetLimit(t.Context(), 3)) // of which p has not heard
-		l, err := many.TryAcquire(t.Context())
-		require.NoError(t, err)
+		l := rt.Must(many.TryAcquire(t.Context()))(t)
 		unlock(t, l)
 		require.NoError(t, few.ClearLimit(t.Context()))
-		l, err = p.Semaphore("k", 4, redlock.Permits(4)).Acquire(t.Context())
-		require.NoError(t, err)
+		l = rt.Must(p.Semaphore("k", 4, redlock.Permits(4)).Acquire(t.Context()))(t)
 		unlock(t, l)
 		redlock.Leftovers(t, cluster)
 	}, redlock.Quiet)
@@ -179,8 +169,7 @@ func TestFirstQuestionForMoreThanAStoredLimitIsToldSo(t *testing.T) {
 			many := p.Semaphore("k", 4, redlock.Permits(3))
 			call := map[bool]func(context.Context) (*redlock.Lease, error){true: many.TryAcquire, false: many.Acquire}[try]
 			start := time.Now()
-			_, err := call(t.Context())
-			require.ErrorIs(t, err, redlock.ErrLimit)
+			require.ErrorIs(t, rt.Err(call(t.Context())), redlock.ErrLimit)
 			require.LessOrEqual(t, time.Since(start), 10*time.Millisecond)
 			noKeysAtRest(t, d)
 		}, redlock.Quiet)
@@ -198,8 +187,7 @@ func TestWaiterForSeveralStaysWhileTheLimitIsNothing(t *testing.T) {
 		require.True(t, first.Pending())
 		require.True(t, second.Pending())
 		require.NoError(t, sem.SetLimit(t.Context(), 2))
-		err := endOf(first)
-		require.ErrorIs(t, err, redlock.ErrLimit)
+		require.ErrorIs(t, endOf(first), redlock.ErrLimit)
 		l := second.Get(t)
 		require.Len(t, l.Slots(), 2)
 		unlock(t, l)
@@ -215,12 +203,10 @@ func TestLimitOfOneMemberAloneRefusesNobody(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 4))
 		p.Slow(time.Millisecond, 20*time.Millisecond, 20*time.Millisecond) // the first to answer knows the old one
-		l, err := p.Semaphore("k", 4, redlock.Permits(3)).Acquire(t.Context())
-		require.NoError(t, err)
+		l := rt.Must(p.Semaphore("k", 4, redlock.Permits(3)).Acquire(t.Context()))(t)
 		unlock(t, l)
 		require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
-		_, err = p.Semaphore("k", 4, redlock.Permits(3)).TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrLimit)
+		require.ErrorIs(t, rt.Err(p.Semaphore("k", 4, redlock.Permits(3)).TryAcquire(t.Context())), redlock.ErrLimit)
 	}, redlock.Quiet)
 }
 
@@ -372,8 +358,7 @@ func TestSettersAtTheSameTimeAgree(t *testing.T) {
 
 func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
-		seen, err := p.InspectSemaphore(t.Context(), "k")
-		require.NoError(t, err)
+		seen := rt.Must(p.InspectSemaphore(t.Context(), "k"))(t)
 		require.Empty(t, seen.Holders)
 		require.Equal(t, -1, seen.Limit)
 		x, y := permit(t, p, "k", 4, redlock.Permits(2)), permit(t, q, "k", 4)
@@ -382,8 +367,7 @@ func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 		require.NoError(t, p.Semaphore("k", 4).SetLimit(t.Context(), 4))
 		d.Cut(1)
 		synctest.Wait()
-		seen, err = p.InspectSemaphore(t.Context(), "k")
-		require.NoError(t, err)
+		seen = rt.Must(p.InspectSemaphore(t.Context(), "k"))(t)
 		require.Equal(t, "k", seen.Key)
 		require.Equal(t, 4, seen.Limit)
 		held := map[string][]redlock.Slot{}
@@ -402,13 +386,11 @@ func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 			require.InDelta(t, 500*time.Millisecond, m.Queue[0].Waiting, float64(20*time.Millisecond))
 			require.InDelta(t, 30*time.Second, m.Votes[0].TTL, float64(time.Second))
 		}
-		_, err = p.InspectSemaphore(t.Context(), "")
-		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorIs(t, rt.Err(p.InspectSemaphore(t.Context(), "")), redlock.ErrInput)
 
 		for _, h := range seen.Holders {
 			if h.Owner == x.Hash() {
-				held, err := q.ForcePermits(t.Context(), "k", h)
-				require.NoError(t, err)
+				held := rt.Must(q.ForcePermits(t.Context(), "k", h))(t)
 				require.True(t, held)
 			}
 		}
@@ -417,7 +399,7 @@ func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 		require.Len(t, l.Slots(), 3)
 		time.Sleep(11 * time.Second)
 		require.Equal(t, redlock.LostRefused, redlock.LostFor(x), "no renewal brings it back")
-		_, err = q.ForcePermits(t.Context(), "k", redlock.PermitHolder{Owner: "abc"})
+		_, err := q.ForcePermits(t.Context(), "k", redlock.PermitHolder{Owner: "abc"})
 		require.ErrorIs(t, err, redlock.ErrInput)
 		unlock(t, l, y)
 	}, redlock.Quiet)

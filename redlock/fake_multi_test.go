@@ -50,8 +50,7 @@ func (w *gathered) get(t testing.TB) *redlock.Leases {
 // all takes locks that are expected to be had.
 func allOf(t testing.TB, p anyClient, names ...string) *redlock.Leases {
 	t.Helper()
-	leases, err := p.Multi(names).Lock(t.Context())
-	require.NoError(t, err)
+	leases := rt.Must(p.Multi(names).Lock(t.Context()))(t)
 	return leases
 }
 
@@ -239,8 +238,7 @@ func TestMultiInLineHoldsNoVoteOfWhatItWaitsFor(t *testing.T) {
 // renewed: the holder has time to stop while it excludes others.
 func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
-		leases, err := p.Multi([]string{"a", "b", "c"}, redlock.AutoRenew(9*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		leases := rt.Must(p.Multi([]string{"a", "b", "c"}, redlock.AutoRenew(9*time.Second)).Lock(t.Context()))(t)
 		ctx := leases.Context()
 		derived, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -267,11 +265,9 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 		require.ErrorIs(t, leases.Extend(t.Context(), time.Second), redlock.ErrLost)
 		time.Sleep(time.Until(until) + time.Millisecond)
 		require.ErrorIs(t, leases.Of("a").Err(), redlock.ErrLost, "nobody renews it")
-		l, err := other.Mutex("a").Lock(t.Context())
-		require.NoError(t, err)
+		l := rt.Must(other.Mutex("a").Lock(t.Context()))(t)
 		require.NoError(t, l.Unlock(t.Context()))
-		err = leases.Unlock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrLost)
+		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
 		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrNotHeld)
 	}, redlock.Quiet)
 }
@@ -293,15 +289,13 @@ func TestMultiOfALeaseThatHasEndedIsNotRenewed(t *testing.T) {
 func TestMultiUnlockAfterALossReleasesTheRest(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		leases := allOf(t, p, "a", "b", "c")
-		_, err := other.ForceUnlock(t.Context(), "b")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(other.ForceUnlock(t.Context(), "b")))
 		<-leases.Done()
-		err = leases.Unlock(t.Context())
+		err := leases.Unlock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrLost)
 		require.Equal(t, 1, strings.Count(err.Error(), "lost"), "%v", err)
 		for _, name := range []string{"a", "c"} {
-			l, err := other.Mutex(name).TryLock(t.Context())
-			require.NoError(t, err)
+			l := rt.Must(other.Mutex(name).TryLock(t.Context()))(t)
 			require.NoError(t, l.Unlock(t.Context()))
 		}
 	}, redlock.Quiet)
@@ -313,8 +307,7 @@ func TestMultiLosesWhileWaiting(t *testing.T) {
 		m := p.Multi([]string{"a", "b"})
 		force := func() {
 			time.Sleep(time.Second)
-			freed, err := other.ForceUnlock(t.Context(), "a")
-			require.NoError(t, err)
+			freed := rt.Must(other.ForceUnlock(t.Context(), "a"))(t)
 			require.True(t, freed)
 		}
 		b := other.Hold(t, "b")
@@ -414,8 +407,7 @@ func TestMultiCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 func TestMultiWithAFixedTTLHasAllOfItInTheEnd(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		const ttl = 5 * time.Second
-		free, err := p.Multi([]string{"x", "y"}, redlock.TTL(ttl)).Lock(t.Context())
-		require.NoError(t, err)
+		free := rt.Must(p.Multi([]string{"x", "y"}, redlock.TTL(ttl)).Lock(t.Context()))(t)
 		require.InDelta(t, ttl, time.Until(free.ValidUntil()), float64(100*time.Millisecond))
 		b := other.Hold(t, "b")
 		w := gather(t.Context(), p.Multi([]string{"a", "b", "c"}, redlock.TTL(ttl)))
@@ -457,8 +449,7 @@ func TestMultiMaxHoldCountsFromTheLastName(t *testing.T) {
 
 func TestMultiExtendsAllInOneCommand(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-		leases, err := p.Multi([]string{"a", "b", "c"}, redlock.TTL(5*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		leases := rt.Must(p.Multi([]string{"a", "b", "c"}, redlock.TTL(5*time.Second)).Lock(t.Context()))(t)
 		extends := p.Count(script.Extend)
 		require.NoError(t, leases.Extend(t.Context(), 20*time.Second))
 		synctest.Wait() // a majority has decided
@@ -472,7 +463,7 @@ func TestMultiExtendsAllInOneCommand(t *testing.T) {
 		p.Away(0, 1)
 		synctest.Wait()
 		began := time.Now()
-		err = leases.Extend(t.Context(), 20*time.Second)
+		err := leases.Extend(t.Context(), 20*time.Second)
 		require.Less(t, time.Since(began), 100*time.Millisecond, "all have been heard")
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		for _, name := range []string{"a", "b", "c"} {
@@ -485,8 +476,7 @@ func TestMultiExtendsAllInOneCommand(t *testing.T) {
 // One lease needs the slowest member, and the others do not.
 func TestMultiExtendsEveryLease(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-		leases, err := p.Multi([]string{"a", "b"}, redlock.TTL(5*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		leases := rt.Must(p.Multi([]string{"a", "b"}, redlock.TTL(5*time.Second)).Lock(t.Context()))(t)
 		synctest.Wait()
 		redlock.Admin(t, cluster.Servers[0], "DEL", "b")
 		redlock.Admin(t, cluster.Servers[0], "SET", "b", "no lock", "PX", "600000") // so that it is not given back
@@ -502,8 +492,7 @@ func TestMultiReenters(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 		multi := func(names ...string) *redlock.Multi { return p.Multi(names, redlock.As("me")) }
 		b := p.Hold(t, "b", redlock.As("me"))
-		leases, err := multi("a", "b", "c").Lock(t.Context())
-		require.NoError(t, err)
+		leases := rt.Must(multi("a", "b", "c").Lock(t.Context()))(t)
 		require.Equal(t, b.Token(), leases.Token("b"))
 		again, err := multi("b", "c").TryLock(t.Context())
 		require.NoError(t, err)
@@ -549,8 +538,7 @@ func TestMultiThatEndsLeavesALeaseToItsOtherUsers(t *testing.T) {
 		b := p.Hold(t, "b", redlock.As("me"), redlock.AutoRenew(9*time.Second))
 		leases, err := p.Multi([]string{"a", "b"}, redlock.As("me"), redlock.AutoRenew(9*time.Second)).Lock(t.Context())
 		require.NoError(t, err)
-		_, err = p.ForceUnlock(t.Context(), "a")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(p.ForceUnlock(t.Context(), "a")))
 		<-leases.Done()
 		time.Sleep(time.Minute)
 		require.NoError(t, b.Err())
@@ -586,12 +574,10 @@ func TestMultiEndsEverySetOfALease(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		var sets []*redlock.Leases
 		for _, names := range [][]string{{"a", "b"}, {"b", "c"}, {"b"}} {
-			leases, err := p.Multi(names, redlock.As("me")).Lock(t.Context())
-			require.NoError(t, err)
+			leases := rt.Must(p.Multi(names, redlock.As("me")).Lock(t.Context()))(t)
 			sets = append(sets, leases)
 		}
-		_, err := p.ForceUnlock(t.Context(), "b")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(p.ForceUnlock(t.Context(), "b")))
 		for _, leases := range sets {
 			<-leases.Done()
 			require.ErrorIs(t, leases.Err(), redlock.ErrLost)
@@ -608,8 +594,7 @@ func TestMultiOfSeveralDeployments(t *testing.T) {
 		other := rt.Embedded(t, 3)
 		p, q := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, other, redlock.Quiet)
 		m := redlock.Join(q.Mutex("b"), p.Mutex("a"), p.Mutex("c", redlock.TTL(5*time.Second)), q.Mutex("c"))
-		leases, err := m.Lock(t.Context())
-		require.NoError(t, err)
+		leases := rt.Must(m.Lock(t.Context()))(t)
 		require.Len(t, leases.All(), 4)
 		require.Less(t, time.Until(leases.ValidUntil()), 5*time.Second)
 		synctest.Wait()
@@ -618,14 +603,12 @@ func TestMultiOfSeveralDeployments(t *testing.T) {
 		require.NoError(t, leases.Extend(t.Context(), 10*time.Second))
 		require.NoError(t, leases.Unlock(t.Context()))
 		l := redlock.JoinAll(t, other, redlock.Quiet).Hold(t, "b")
-		_, err = m.TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(m.TryLock(t.Context())), redlock.ErrHeld)
 		require.NoError(t, l.Unlock(t.Context()))
 		redlock.NothingLeft(t, cluster)
 		redlock.Leftovers(t, other)
 		require.NoError(t, q.Close())
-		_, err = m.Lock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrClosed)
+		require.ErrorIs(t, rt.Err(m.Lock(t.Context())), redlock.ErrClosed)
 		redlock.NothingLeft(t, cluster)
 	})
 }
@@ -668,16 +651,13 @@ func TestMultiSaysWhatCannotWork(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotErrorIs(t, err, redlock.ErrNoQuorum)
 		var none context.Context
-		_, err = p.Multi([]string{"a"}).Lock(none)
-		require.ErrorIs(t, err, redlock.ErrInput)
-		leases, err := p.Multi(many[:redlock.MaxNames]).Lock(t.Context())
-		require.NoError(t, err)
+		require.ErrorIs(t, rt.Err(p.Multi([]string{"a"}).Lock(none)), redlock.ErrInput)
+		leases := rt.Must(p.Multi(many[:redlock.MaxNames]).Lock(t.Context()))(t)
 		require.ErrorIs(t, leases.Unlock(none), redlock.ErrInput)
 		require.ErrorIs(t, leases.Extend(none, time.Second), redlock.ErrInput)
 		require.NoError(t, leases.Unlock(t.Context()))
 		redlock.Admin(t, cluster.Servers[0], "SET", "b", "no lock")
-		_, err = p.Multi([]string{"a", "b", "c"}).Lock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrForeignKey)
+		require.ErrorIs(t, rt.Err(p.Multi([]string{"a", "b", "c"}).Lock(t.Context())), redlock.ErrForeignKey)
 		redlock.Admin(t, cluster.Servers[0], "DEL", "b")
 		redlock.NothingLeft(t, cluster)
 	}, redlock.Quiet)
@@ -706,8 +686,7 @@ func TestMultiDo(t *testing.T) {
 			return nil
 		}))
 		require.ErrorIs(t, m.Do(ctx, func(ctx context.Context, leases *redlock.Leases) error {
-			_, err := p.ForceUnlock(ctx, "b")
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(p.ForceUnlock(ctx, "b")))
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}), redlock.ErrLost)
@@ -750,8 +729,7 @@ func TestMultiTriesWhatAChainPassedOver(t *testing.T) {
 		}
 		vote(0, "a") // and so b is passed over at 0
 		vote(1, "b")
-		leases, err := p.Multi([]string{"a", "b"}).TryLock(t.Context())
-		require.NoError(t, err)
+		leases := rt.Must(p.Multi([]string{"a", "b"}).TryLock(t.Context()))(t)
 		require.NoError(t, leases.Unlock(t.Context()))
 	}, redlock.Quiet)
 }
@@ -761,8 +739,7 @@ func TestMultiTellsTheTracerOfEachName(t *testing.T) {
 		rec := &setTracer{}
 		p, other := another(t, d, redlock.Quiet, redlock.WithTracer(rec)), another(t, d, redlock.Quiet)
 		b := other.Hold(t, "b")
-		_, err := p.Multi([]string{"b", "a"}).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(p.Multi([]string{"b", "a"}).TryLock(t.Context())), redlock.ErrHeld)
 		require.Equal(t, []string{"start a", "start b", "end a held", "end b held"}, rec.take())
 		require.NoError(t, b.Unlock(t.Context()))
 		leases := allOf(t, p, "a", "b")
@@ -819,8 +796,7 @@ func TestMultiAsksSilentMembersOnce(t *testing.T) {
 		}))
 		redlock.NothingLeft(t, cluster)
 		require.Equal(t, timeout, silent(func() {
-			_, err := p.Multi(names).TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorIs(t, rt.Err(p.Multi(names).TryLock(t.Context())), redlock.ErrNoQuorum)
 		}))
 		redlock.NothingLeft(t, cluster)
 
@@ -845,8 +821,7 @@ func TestMultiHearsARefusalBeforeASlowDeployment(t *testing.T) {
 		q.Slow(80*time.Millisecond, 80*time.Millisecond, 80*time.Millisecond)
 		held := redlock.JoinAll(t, cluster, redlock.Quiet).Hold(t, "a")
 		began := time.Now()
-		_, err := redlock.Join(p.Mutex("a"), q.Mutex("b")).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(redlock.Join(p.Mutex("a"), q.Mutex("b")).TryLock(t.Context())), redlock.ErrHeld)
 		require.Equal(t, 2*time.Millisecond, time.Since(began))
 		require.NoError(t, held.Unlock(t.Context()))
 		time.Sleep(time.Second)
@@ -878,8 +853,7 @@ func TestMultiHearsARefusalBeforeASlowMaster(t *testing.T) {
 	redlock.FakeTime(t, func(t *testing.T) {
 		c := redlock.Agreed(t, perName{&redlock.Yes{}})
 		began := time.Now()
-		_, err := c.Multi([]string{"a", "b"}).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(c.Multi([]string{"a", "b"}).TryLock(t.Context())), redlock.ErrHeld)
 		require.Zero(t, time.Since(began))
 		time.Sleep(time.Second)
 	})

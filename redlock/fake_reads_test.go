@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -107,8 +108,7 @@ func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
 				defer wg.Wait()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				first, err := rw.RLock(t.Context())
-				require.NoError(t, err)
+				first := rt.Must(rw.RLock(t.Context()))(t)
 				shared := first.Hash()
 				var mu sync.Mutex
 				var last time.Time // that a reader came into the first hold
@@ -203,8 +203,7 @@ func TestHoldThatIsGrantedBeforeAWriterTakesNobodyElse(t *testing.T) {
 					require.False(t, r.Pending())
 					require.Equal(t, redlock.OwnerOf(waiting[0].Get(t)), redlock.OwnerOf(r.Get(t)), "one request for all of them")
 				}
-				_, err := a.RWMutex("k").TryRLock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrHeld)
+				require.ErrorIs(t, rt.Err(a.RWMutex("k").TryRLock(t.Context())), redlock.ErrHeld)
 				require.Equal(t, []int{0, 0, 0}, redlock.Hits(renewed), "nobody has to ask")
 				for _, r := range waiting {
 					require.True(t, next.Pending())
@@ -229,8 +228,7 @@ func TestGrantAfterAWaitDoesNotSayThatNobodyWaits(t *testing.T) {
 		a.deaf()
 		next := later(t.Context(), c.RWMutex("k").Lock)
 		synctest.Wait()
-		_, err := a.RWMutex("k").TryRLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(a.RWMutex("k").TryRLock(t.Context())), redlock.ErrHeld)
 		unlock(t, first)
 		unlock(t, next.Get(t))
 		noKeys(t, d)
@@ -256,8 +254,7 @@ func TestOldHoldIsAskedForOnce(t *testing.T) {
 		}
 		require.Equal(t, []int{1, 1, 1}, redlock.Hits(renewed))
 		start = time.Now()
-		last, err := a.RWMutex("k").TryRLock(t.Context())
-		require.NoError(t, err)
+		last := rt.Must(a.RWMutex("k").TryRLock(t.Context()))(t)
 		require.Equal(t, start, time.Now())
 		require.Equal(t, []int{0, 0, 0}, redlock.Hits(asked))
 		for _, r := range all {
@@ -282,8 +279,7 @@ func TestMinorityDoesNotSayThatNobodyWaits(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		_, err := a.RWMutex("k").RLock(ctx)
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, rt.Err(a.RWMutex("k").RLock(ctx)), redlock.ErrNoQuorum)
 		require.NoError(t, first.Err())
 		for _, i := range []int{1, 2} {
 			d.Network(a.Client, redlocktest.Network{LosePushes: true}, i)
@@ -330,8 +326,7 @@ func TestFirstReaderGivesUpAndTheNextGoesOn(t *testing.T) {
 // A try becomes the hold of all where there is none, and its own where another is being formed.
 func TestTryBecomesTheHoldOfAll(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
-		x, err := a.RWMutex("k").TryRLock(t.Context())
-		require.NoError(t, err)
+		x := rt.Must(a.RWMutex("k").TryRLock(t.Context()))(t)
 		synctest.Wait()
 		y := reads(t, a, "k")
 		require.Equal(t, x.Hash(), y.Hash())
@@ -341,8 +336,7 @@ func TestTryBecomesTheHoldOfAll(t *testing.T) {
 		a.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)
 		r := later(t.Context(), a.RWMutex("k").RLock)
 		time.Sleep(10 * time.Millisecond)
-		x, err = a.RWMutex("k").TryRLock(t.Context())
-		require.NoError(t, err)
+		x = rt.Must(a.RWMutex("k").TryRLock(t.Context()))(t)
 		require.NotEqual(t, x.Hash(), r.Get(t).Hash())
 		y = reads(t, a, "k")
 		require.Equal(t, r.Lease.Hash(), y.Hash())

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -39,8 +40,7 @@ func three(t *testing.T, test func(t *testing.T, cluster *redistest.Cluster, a, 
 // reads takes the lock for a reader, and waits for the members that did not decide.
 func reads(t testing.TB, p anyClient, name string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
-	l, err := p.RWMutex(name, opts...).RLock(t.Context())
-	require.NoError(t, err)
+	l := rt.Must(p.RWMutex(name, opts...).RLock(t.Context()))(t)
 	synctest.Wait()
 	return l
 }
@@ -48,8 +48,7 @@ func reads(t testing.TB, p anyClient, name string, opts ...redlock.LockOption) *
 // writes is reads for a writer.
 func writes(t testing.TB, p anyClient, name string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
-	l, err := p.RWMutex(name, opts...).Lock(t.Context())
-	require.NoError(t, err)
+	l := rt.Must(p.RWMutex(name, opts...).Lock(t.Context()))(t)
 	synctest.Wait()
 	return l
 }
@@ -68,8 +67,7 @@ func TestReadersHoldTheLockTogetherAndWritersAlone(t *testing.T) {
 		require.Equal(t, x.Token(), y.Token(), "one phase")
 		require.True(t, x.Shared())
 		for _, try := range []func(context.Context) (*redlock.Lease, error){c.RWMutex("k").TryLock, c.Mutex("k").TryLock} {
-			_, err := try(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.ErrorIs(t, rt.Err(try(t.Context())), redlock.ErrHeld)
 		}
 		unlock(t, x, y, z)
 		noKeys(t, d)
@@ -77,13 +75,11 @@ func TestReadersHoldTheLockTogetherAndWritersAlone(t *testing.T) {
 		require.False(t, w.Shared())
 		require.Greater(t, w.Token(), x.Token())
 		for _, try := range []func(context.Context) (*redlock.Lease, error){a.RWMutex("k").TryLock, b.RWMutex("k").TryRLock, b.Mutex("k").TryLock} {
-			_, err := try(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.ErrorIs(t, rt.Err(try(t.Context())), redlock.ErrHeld)
 		}
 		unlock(t, w)
 		m := c.Hold(t, "k")
-		_, err := a.RWMutex("k").TryRLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(a.RWMutex("k").TryRLock(t.Context())), redlock.ErrHeld)
 		unlock(t, m)
 		noKeys(t, d)
 	})
@@ -94,8 +90,7 @@ func TestWriterWaitsForEveryReaderAndStopsNewOnes(t *testing.T) {
 		x, y := reads(t, all[0], "k"), reads(t, all[1], "k")
 		w := later(t.Context(), all[2].RWMutex("k").Lock)
 		synctest.Wait()
-		_, err := all[3].RWMutex("k").TryRLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(all[3].RWMutex("k").TryRLock(t.Context())), redlock.ErrHeld)
 		r := later(t.Context(), all[3].RWMutex("k").RLock)
 		time.Sleep(100 * time.Second) // renewed all the while
 		require.NoError(t, errors.Join(x.Err(), y.Err()))
@@ -213,8 +208,7 @@ func TestReaderDoesNotStarveBesideMutexes(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		before := tenures.Load()
-		l, err := a.RWMutex("k").RLock(t.Context())
-		require.NoError(t, err)
+		l := rt.Must(a.RWMutex("k").RLock(t.Context()))(t)
 		require.LessOrEqual(t, tenures.Load()-before, int32(3))
 		cancel()
 		require.NoError(t, l.Unlock(t.Context()))
@@ -327,8 +321,7 @@ func TestDeadReaderDoesNotOutliveTheRelease(t *testing.T) {
 				time.Sleep(held)
 				unlock(t, x)
 				time.Sleep(max(0, 3*time.Second-held))
-				l, err := c.RWMutex("k").TryLock(t.Context())
-				require.NoError(t, err)
+				l := rt.Must(c.RWMutex("k").TryLock(t.Context()))(t)
 				unlock(t, l)
 				noKeys(t, d)
 			})
@@ -381,8 +374,7 @@ func TestDowngradeHasNoGap(t *testing.T) {
 		time.Sleep(40 * time.Millisecond)
 		until := w.ValidUntil()
 		before := time.Now()
-		down, err := w.Downgrade(t.Context())
-		require.NoError(t, err)
+		down := rt.Must(w.Downgrade(t.Context()))(t)
 		require.ErrorIs(t, w.Err(), redlock.ErrDowngraded)
 		require.ErrorIs(t, context.Cause(w.Context()), redlock.ErrDowngraded)
 		require.Equal(t, before, <-ended, "before the first byte leaves")
@@ -405,14 +397,11 @@ func TestDowngradeHasNoGap(t *testing.T) {
 		require.Greater(t, r.Lease.Token(), w.Token())
 		noKeys(t, d)
 
-		_, err = down.Downgrade(t.Context())
-		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorIs(t, rt.Err(down.Downgrade(t.Context())), redlock.ErrInput)
 		m := a.Hold(t, "k")
-		_, err = m.Downgrade(t.Context())
-		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorIs(t, rt.Err(m.Downgrade(t.Context())), redlock.ErrInput)
 		unlock(t, m)
-		_, err = w.Downgrade(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNotHeld)
+		require.ErrorIs(t, rt.Err(w.Downgrade(t.Context())), redlock.ErrNotHeld)
 	})
 }
 
@@ -422,8 +411,7 @@ func TestDowngradeThatIsLostIsRepeated(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		w := writes(t, a, "k", redlock.AutoRenew(3*time.Second))
 		lost := a.Links[0].Call(redistest.WithArg(script.RWDowngrade.SHA), 1, func([]string) { a.Links[0].Cut() })
-		down, err := w.Downgrade(t.Context())
-		require.NoError(t, err)
+		down := rt.Must(w.Downgrade(t.Context()))(t)
 		synctest.Wait() // the others are a majority: the answer that is lost may be under way
 		require.Equal(t, 1, lost.Hits())
 		time.Sleep(5 * time.Second)
@@ -444,8 +432,7 @@ func TestLateVoteOfADowngradedLeaseStays(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		a.Links[2].PauseReplies()
 		w := writes(t, a, "k", redlock.TTL(20*time.Second))
-		down, err := w.Downgrade(t.Context())
-		require.NoError(t, err)
+		down := rt.Must(w.Downgrade(t.Context()))(t)
 		x := reads(t, b, "k", redlock.TTL(30*time.Second))
 		synctest.Wait()
 		require.Equal(t, 3, votesAt(cluster, down))
@@ -467,8 +454,7 @@ func TestReaderReleasesWhatItWasGivenAsAWriter(t *testing.T) {
 				a.Links[2].Refuse(true)
 				a.Links[2].Cut()
 				w := writes(t, a, "k", redlock.TTL(20*time.Second))
-				down, err := w.Downgrade(t.Context())
-				require.NoError(t, err)
+				down := rt.Must(w.Downgrade(t.Context()))(t)
 				require.Equal(t, 2, votesAt(cluster, down))
 				a.Links[2].Refuse(false)
 				time.Sleep(5 * time.Second)
@@ -498,10 +484,8 @@ func TestUpgradeIsRefusedAtOnce(t *testing.T) {
 			_, err = get(t.Context())
 			require.ErrorIs(t, err, redlock.ErrUpgrade)
 		}
-		_, err = a.RWMutex("k").Lock(x.Context())
-		require.ErrorIs(t, err, redlock.ErrUpgrade, "the context of a read lease")
-		again, err := rw.RLock(t.Context())
-		require.NoError(t, err)
+		require.ErrorIs(t, rt.Err(a.RWMutex("k").Lock(x.Context())), redlock.ErrUpgrade, "the context of a read lease")
+		again := rt.Must(rw.RLock(t.Context()))(t)
 		require.Same(t, x, again)
 		unlock(t, x, x)
 		require.ErrorIs(t, x.Err(), redlock.ErrReleased)
@@ -510,19 +494,15 @@ func TestUpgradeIsRefusedAtOnce(t *testing.T) {
 		unlock(t, w)
 		noKeys(t, d)
 
-		w, err = rw.Lock(t.Context())
-		require.NoError(t, err)
-		inner, err := rw.RLock(t.Context())
-		require.NoError(t, err)
+		w = rt.Must(rw.Lock(t.Context()))(t)
+		inner := rt.Must(rw.RLock(t.Context()))(t)
 		require.Same(t, w, inner, "a writer reads in its own lease")
 		_, err = w.Downgrade(t.Context())
 		require.ErrorIs(t, err, redlock.ErrInput, "others rely on it")
 		require.NotContains(t, err.Error(), `"me"`, "no error tells an owner")
 		unlock(t, w)
-		down, err := w.Downgrade(t.Context())
-		require.NoError(t, err)
-		inner, err = rw.RLock(t.Context())
-		require.NoError(t, err)
+		down := rt.Must(w.Downgrade(t.Context()))(t)
+		inner = rt.Must(rw.RLock(t.Context()))(t)
 		require.Same(t, down, inner)
 		unlock(t, down, down)
 		noKeys(t, d)
@@ -534,35 +514,27 @@ func TestReadersWithRedissonAreBadInput(t *testing.T) {
 		p, plain := another(t, d, redlock.Quiet, redlock.WithInterop()), another(t, d, redlock.Quiet)
 		rw := p.RWMutex("k")
 		for _, get := range []func(context.Context) (*redlock.Lease, error){rw.Lock, rw.TryLock, rw.RLock, rw.TryRLock} {
-			_, err := get(t.Context())
-			require.ErrorIs(t, err, redlock.ErrInput)
+			require.ErrorIs(t, rt.Err(get(t.Context())), redlock.ErrInput)
 		}
-		h, err := reads(t, plain, "k", redlock.TTL(30*time.Second)).Handoff()
-		require.NoError(t, err)
-		_, err = p.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, redlock.ErrInput)
+		h := rt.Must(reads(t, plain, "k", redlock.TTL(30*time.Second)).Handoff())(t)
+		require.ErrorIs(t, rt.Err(p.Adopt(t.Context(), h)), redlock.ErrInput)
 	})
 }
 
 func TestReadLeaseIsHandedOff(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		x, y := reads(t, a, "k", redlock.TTL(30*time.Second)), reads(t, a, "k")
-		_, err := y.Handoff()
-		require.ErrorIs(t, err, redlock.ErrInput, "others share what it holds")
+		require.ErrorIs(t, rt.Err(y.Handoff()), redlock.ErrInput, "others share what it holds")
 		require.NoError(t, y.Err())
-		h, err := x.Handoff()
-		require.NoError(t, err)
+		h := rt.Must(x.Handoff())(t)
 		require.Equal(t, redlock.KindRead, h.Kind())
-		h, err = redlock.ParseHandoff(h.Secret())
-		require.NoError(t, err)
-		z, err := b.Adopt(t.Context(), h)
-		require.NoError(t, err)
+		h = rt.Must(redlock.ParseHandoff(h.Secret()))(t)
+		z := rt.Must(b.Adopt(t.Context(), h))(t)
 		require.True(t, z.Shared())
 		unlock(t, y)
 		time.Sleep(20 * time.Second)
 		require.NoError(t, z.Err())
-		_, err = a.RWMutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(a.RWMutex("k").TryLock(t.Context())), redlock.ErrHeld)
 		unlock(t, z)
 		noKeys(t, d)
 	}, redlock.Quiet)
@@ -575,8 +547,7 @@ func TestReadersAreSeenAndForced(t *testing.T) {
 		synctest.Wait()
 		r := later(t.Context(), a.RWMutex("k").RLock)
 		synctest.Wait()
-		seen, err := a.Inspect(t.Context(), "k")
-		require.NoError(t, err)
+		seen := rt.Must(a.Inspect(t.Context(), "k"))(t)
 		require.Equal(t, redlock.KindRead, seen.Kind)
 		require.Len(t, seen.Holders, 2)
 		for _, h := range seen.Holders {
@@ -590,8 +561,7 @@ func TestReadersAreSeenAndForced(t *testing.T) {
 				require.True(t, v.Reads && v.Drawn > 0 && v.Drawn <= v.Token, "%+v", v)
 			}
 		}
-		freed, err := a.ForceUnlockSeen(t.Context(), seen)
-		require.NoError(t, err)
+		freed := rt.Must(a.ForceUnlockSeen(t.Context(), seen))(t)
 		require.Equal(t, 3, freed, "members, whatever number of readers each of them had")
 		synctest.Wait()
 		require.False(t, r.Pending(), "readers first")
@@ -611,18 +581,15 @@ func TestReaderWhoseTimeIsOverIsNotShown(t *testing.T) {
 		y := reads(t, b, "k", redlock.TTL(9*time.Second))
 		a.Die() // or it would give its vote back
 		time.Sleep(2 * time.Second)
-		seen, err := b.Inspect(t.Context(), "k")
-		require.NoError(t, err)
+		seen := rt.Must(b.Inspect(t.Context(), "k"))(t)
 		require.Len(t, seen.Holders, 1)
 		require.Equal(t, y.Hash(), seen.Holders[0].Owner)
 		for _, m := range seen.Members {
 			require.Len(t, m.Votes, 1)
 		}
-		freed, err := b.ForceUnlockSeen(t.Context(), seen)
-		require.NoError(t, err)
+		freed := rt.Must(b.ForceUnlockSeen(t.Context(), seen))(t)
 		require.Equal(t, 3, freed)
-		seen, err = b.Inspect(t.Context(), "k")
-		require.NoError(t, err)
+		seen = rt.Must(b.Inspect(t.Context(), "k"))(t)
 		require.Empty(t, seen.Holders)
 	}, redlock.Quiet)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -21,8 +22,7 @@ import (
 // permit takes a permit, and waits for the members that did not decide.
 func permit(t testing.TB, p anyClient, name string, limit int, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
-	l, err := p.Semaphore(name, limit, opts...).Acquire(t.Context())
-	require.NoError(t, err)
+	l := rt.Must(p.Semaphore(name, limit, opts...).Acquire(t.Context()))(t)
 	synctest.Wait()
 	return l
 }
@@ -65,8 +65,7 @@ func TestSemaphoreHasAsManyHoldersAsSlots(t *testing.T) {
 		x, y := permit(t, a, "k", 2), permit(t, b, "k", 2)
 		require.ElementsMatch(t, []int{0, 1}, []int{x.Slot(), y.Slot()})
 		for _, p := range []*caller{a, b, c} {
-			_, err := p.Semaphore("k", 2).TryAcquire(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld)
+			require.ErrorIs(t, rt.Err(p.Semaphore("k", 2).TryAcquire(t.Context())), redlock.ErrHeld)
 		}
 		require.Equal(t, []redlock.Slot{{Number: x.Slot(), Token: x.Token()}}, x.Slots())
 		require.Equal(t, 3, x.Votes())
@@ -175,9 +174,8 @@ func TestArgumentsOfASemaphoreThatCannotWorkAreNamed(t *testing.T) {
 			require.ErrorIs(t, err, redlock.ErrInput)
 			require.ErrorContains(t, err, "no option Permits")
 		}
-		_, err := p.Multi([]string{"a"}, redlock.Permits(1)).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrInput)
-		_, err = another(t, d, redlock.WithInterop()).Semaphore("k", 2).Acquire(t.Context())
+		require.ErrorIs(t, rt.Err(p.Multi([]string{"a"}, redlock.Permits(1)).TryLock(t.Context())), redlock.ErrInput)
+		_, err := another(t, d, redlock.WithInterop()).Semaphore("k", 2).Acquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrInput)
 		require.ErrorContains(t, err, "WithInterop")
 		noKeysAtRest(t, d)
@@ -237,13 +235,10 @@ func TestPermitIsHandedOff(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		for _, n := range []int{1, 3} {
 			l := permit(t, p, "k", 5, redlock.Permits(n))
-			h, err := l.Handoff()
-			require.NoError(t, err)
+			h := rt.Must(l.Handoff())(t)
 			require.Equal(t, redlock.KindSemaphore, h.Kind())
-			parsed, err := redlock.ParseHandoff(h.Secret())
-			require.NoError(t, err)
-			got, err := q.Adopt(t.Context(), parsed)
-			require.NoError(t, err)
+			parsed := rt.Must(redlock.ParseHandoff(h.Secret()))(t)
+			got := rt.Must(q.Adopt(t.Context(), parsed))(t)
 			require.Equal(t, l.Slots(), got.Slots())
 			require.Equal(t, l.Token(), got.Token())
 			time.Sleep(time.Minute)
@@ -260,15 +255,13 @@ func TestHandoffOfAPermitThatIsNotWholeIsRefused(t *testing.T) {
 		return "redquorum1." + base64.RawURLEncoding.EncodeToString([]byte(text))
 	}
 	good := `{"c":"semaphore","k":"aw==","o":"x:1","t":17,"l":1000,"v":2,"p":"3:17 5:20","n":8}`
-	_, err := redlock.ParseHandoff(wire(good))
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(redlock.ParseHandoff(wire(good))))
 	for from, to := range map[string]string{
 		`"p":"3:17 5:20"`: `"p":""`, `"3:17 5:20"`: `"3:16 5:20"`, `"n":8`: `"n":1`, `:8}`: `:5000}`, `"semaphore"`: `"semaphores"`, `"v":2`: `"v":1`,
 	} {
 		text := strings.Replace(good, from, to, 1)
 		require.NotEqual(t, good, text)
-		_, err := redlock.ParseHandoff(wire(text))
-		require.ErrorIs(t, err, redlock.ErrInput, text)
+		require.ErrorIs(t, rt.Err(redlock.ParseHandoff(wire(text))), redlock.ErrInput, text)
 	}
 }
 
@@ -381,8 +374,7 @@ func TestReleaseOfAPermitNamesItsSlots(t *testing.T) {
 		for _, s := range cluster.Servers[1:] {
 			moveSlot(t, s, "k", l.Slot(), (l.Slot()+1)%8)
 		}
-		err := l.Unlock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrLost, "two of three did not have the slot")
+		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrLost, "two of three did not have the slot")
 		redlock.NothingLeft(t, cluster)
 	}, redlock.Quiet)
 }
@@ -404,8 +396,7 @@ func TestSemaphoreAndMutexOfANameStandInLinesOfTheirOwn(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		l, err := p.Semaphore("k", 1).Acquire(ctx)
-		require.NoError(t, err)
+		l := rt.Must(p.Semaphore("k", 1).Acquire(ctx))(t)
 		require.True(t, waits.Pending())
 		unlock(t, lock)
 		time.Sleep(10 * time.Millisecond)
@@ -447,10 +438,9 @@ func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
 			redlock.Admin(t, s, args...)
 			redlock.Admin(t, s, "PEXPIRE", "redquorum:s1:{k}", "100000")
 		}
-		_, err := p.Semaphore("k", 3).TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(p.Semaphore("k", 3).TryAcquire(t.Context())), redlock.ErrHeld)
 		p.EveryLink(func(l *redistest.Link) { l.LoseReply(redistest.WithArg(script.SemClaim.SHA), 1) })
-		_, err = p.Semaphore("k", 3).TryAcquire(t.Context())
+		_, err := p.Semaphore("k", 3).TryAcquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.NotErrorIs(t, err, redlock.ErrHeld)
 	}, redlock.Quiet)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -254,8 +255,7 @@ func agedClient(t *testing.T, ended *bool, say ...func(string) (int64, bool, mem
 		}
 		members[i] = a
 	}
-	c, err := redlock.New(members)
-	require.NoError(t, err)
+	c := rt.Must(redlock.New(members))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -264,8 +264,7 @@ func TestRenewalByAnEndedGenerationDoesNotCount(t *testing.T) {
 	redlock.FakeTime(t, func(t *testing.T) {
 		ended := false
 		c := agedClient(t, &ended)
-		l, err := c.Mutex("k", redlock.TTL(10*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		l := rt.Must(c.Mutex("k", redlock.TTL(10*time.Second)).Lock(t.Context()))(t)
 		time.Sleep(time.Second)
 		require.NoError(t, l.Extend(t.Context(), 10*time.Second))
 		until := l.ValidUntil()
@@ -273,8 +272,7 @@ func TestRenewalByAnEndedGenerationDoesNotCount(t *testing.T) {
 		ended = true
 		require.ErrorIs(t, l.Extend(t.Context(), 10*time.Second), redlock.ErrNoQuorum)
 		require.Equal(t, until, l.ValidUntil())
-		_, err = c.Mutex("other").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum, "nor do votes")
+		require.ErrorIs(t, rt.Err(c.Mutex("other").TryLock(t.Context())), redlock.ErrNoQuorum, "nor do votes")
 	})
 }
 
@@ -351,8 +349,7 @@ func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
-		_, err := p.Mutex("k").TryLock(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, rt.Err(p.Mutex("k").TryLock(ctx)), context.DeadlineExceeded)
 		time.Sleep(time.Second)
 		redlock.Leftovers(t, cluster)
 	})

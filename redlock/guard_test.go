@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
@@ -98,16 +99,14 @@ func TestMembersWithoutARestartGuardAreRefused(t *testing.T) {
 			if i == 0 {
 				nc.Guard = guard
 			}
-			n, err := node.New(nc)
-			require.NoError(t, err)
+			n := rt.Must(node.New(nc))(t)
 			members = append(members, n)
 		}
 		_, err := redlock.New(members)
 		require.ErrorIs(t, err, redlock.ErrInput)
 		require.ErrorContains(t, err, "member 2 ("+cluster.Servers[1].Addr()+") has no restart guard")
 		require.NotContains(t, err.Error(), "member 1")
-		c, err := redlock.New(members, redlock.NoGuard)
-		require.NoError(t, err)
+		c := rt.Must(redlock.New(members, redlock.NoGuard))(t)
 		require.NoError(t, c.Close())
 	})
 }
@@ -126,8 +125,7 @@ func TestFirstStartWaitsUntilTheServersAreOlderThanTheLongestLease(t *testing.T)
 		err = p.LockFor(t, "k", 100*time.Millisecond)
 		require.ErrorIs(t, err, redlock.ErrQuarantined)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		l, err := p.Mutex("k").Lock(t.Context()) // waits it out
-		require.NoError(t, err)
+		l := rt.Must(p.Mutex("k").Lock(t.Context()))(t) // waits it out
 		require.GreaterOrEqual(t, time.Since(began), time.Second-time.Millisecond)
 		require.Less(t, time.Since(began), 1500*time.Millisecond)
 		require.NoError(t, l.Unlock(t.Context()))
@@ -459,8 +457,7 @@ func TestSecondClientWithAGreaterMaxTTLWaitsToo(t *testing.T) {
 		b := redlock.Guarded(t, cluster, short, long)
 		b.Until(t, 0, redlock.MemberQuarantined)
 		c := voting(t, cluster, 1, short, long)
-		held, err := c.Mutex("k", redlock.TTL(10*time.Second)).TryLock(t.Context())
-		require.NoError(t, err)
+		held := rt.Must(c.Mutex("k", redlock.TTL(10*time.Second)).TryLock(t.Context()))(t)
 		b.Die()
 		c.Die()
 		restart(t, cluster, false, 0)

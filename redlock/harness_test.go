@@ -71,15 +71,13 @@ func connect(t testing.TB, cluster *redistest.Cluster, guard *node.Guard, prepar
 	for i, s := range cluster.Servers {
 		nc := configOf(opts).node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.Links[i]})
 		nc.Guard = guard
-		n, err := node.New(nc)
-		require.NoError(t, err)
+		n := rt.Must(node.New(nc))(t)
 		members[i] = n
 	}
 	if guard == nil {
 		opts = append(slices.Clip(opts), NoGuard)
 	}
-	c, err := New(members, opts...)
-	require.NoError(t, err)
+	c := rt.Must(New(members, opts...))(t)
 	p.Client = c
 	t.Cleanup(func() { _ = c.Close() })
 	return p
@@ -208,8 +206,7 @@ var Lasting = []string{"redquorum:tokens", "redquorum:boot", "redquorum:quaranti
 // Leftovers fails the test if anything but what lasts is left on a member.
 func Leftovers(t testing.TB, cluster *redistest.Cluster) {
 	t.Helper()
-	left, err := cluster.Leftovers(context.Background(), Lasting...)
-	require.NoError(t, err)
+	left := rt.Must(cluster.Leftovers(context.Background(), Lasting...))(t)
 	require.Empty(t, left, "keys left behind")
 }
 
@@ -266,8 +263,7 @@ func Hits(rules []*redistest.Rule) (n []int) {
 // Lock takes a lock that is expected to be had.
 func (p *Peer) Lock(t testing.TB, name string, opts ...LockOption) *Lease {
 	t.Helper()
-	l, err := p.Mutex(name, opts...).Lock(t.Context())
-	require.NoError(t, err)
+	l := rt.Must(p.Mutex(name, opts...).Lock(t.Context()))(t)
 	return l
 }
 
@@ -331,8 +327,7 @@ func (w *Locking) Pending() bool {
 // Admin executes a command at a member, beside all paths.
 func Admin(t testing.TB, s redistest.Server, args ...string) any {
 	t.Helper()
-	v, err := s.Do(context.Background(), args...)
-	require.NoError(t, err)
+	v := rt.Must(s.Do(context.Background(), args...))(t)
 	return v
 }
 
@@ -357,8 +352,7 @@ func Counter(t testing.TB, s redistest.Server, name string) int64 {
 	if v == nil {
 		return 0
 	}
-	n, err := strconv.ParseInt(fmt.Sprint(v), 10, 64)
-	require.NoError(t, err)
+	n := rt.Must(strconv.ParseInt(fmt.Sprint(v), 10, 64))(t)
 	return n
 }
 
@@ -380,8 +374,7 @@ func LostFor(l *Lease) LostReason {
 // Agreed is a client of one member that is no server.
 func Agreed(t testing.TB, m member.Member, opts ...Option) *Client {
 	t.Helper()
-	c, err := New([]member.Member{m}, opts...)
-	require.NoError(t, err)
+	c := rt.Must(New([]member.Member{m}, opts...))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -44,8 +44,7 @@ func TestLeasesAreRenewedByScriptAndSlot(t *testing.T) {
 			if tc.slots {
 				all[0] = bySlot{heard}
 			}
-			c, err := New(all)
-			require.NoError(t, err)
+			c := rt.Must(New(all))(t)
 			defer func() { _ = c.Close() }()
 			var leases []*Lease
 			for _, d := range due {
@@ -191,11 +190,9 @@ func TestLeaseThatASuspendEndedIsNotHiddenByYoungerOnes(t *testing.T) {
 
 func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
 	c := Agreed(t, &Yes{})
-	l, err := c.Mutex("job", TTL(20*time.Second)).Lock(t.Context())
-	require.NoError(t, err)
+	l := rt.Must(c.Mutex("job", TTL(20*time.Second)).Lock(t.Context()))(t)
 	done := l.Done()
-	_, err = c.Mutex("younger", TTL(2*time.Second)).Lock(t.Context())
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(c.Mutex("younger", TTL(2*time.Second)).Lock(t.Context())))
 	// What a suspend of a minute does: the lease ended long ago on the wall clock, and is to end on the other one.
 	l.mu.Lock()
 	l.until = apartBy(l.until, 0, -time.Minute)
@@ -261,8 +258,7 @@ func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
 func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := &renewals{}
-		c, err := New([]member.Member{heard})
-		require.NoError(t, err)
+		c := rt.Must(New([]member.Member{heard}))(t)
 		defer func() { _ = c.Close() }()
 		due := func() time.Duration {
 			synctest.Wait()
@@ -339,8 +335,7 @@ func TestVotesAreRegainedFewAtATime(t *testing.T) {
 // the release is owed.
 func TestReleaseIsOwedForAsLongAsTheEntryMayLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New([]member.Member{&renewals{}})
-		require.NoError(t, err)
+		c := rt.Must(New([]member.Member{&renewals{}}))(t)
 		defer func() { _ = c.Close() }()
 		for start, owed := range map[ballot.Start]time.Duration{ballot.TryOnce: c.cfg.Entry, ballot.WaitFirst: 4 * c.cfg.Entry} {
 			a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Second}, ballot.Past{Start: start}, nil)

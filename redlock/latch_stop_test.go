@@ -52,8 +52,7 @@ func TestLatchScriptThatEndsInTheMiddleAndIsRepeatedCountsOnce(t *testing.T) {
 			begin := func() {
 				require.NoError(t, server.Flush())
 				for _, b := range c.before {
-					_, err := p.raw(b, -1, false)
-					require.NoError(t, err)
+					require.NoError(t, rt.Err(p.raw(b, -1, false)))
 				}
 			}
 			p.stopped(begin, c.ask, true, p.counted, func(reply any) any {
@@ -75,8 +74,7 @@ type latchStopPlay struct {
 // counted is what the member counts in the round that it has.
 func (p *latchStopPlay) counted() string {
 	p.Helper()
-	reply, err := p.run(p.latch.Read(nil, "0", 1000))
-	require.NoError(p, err)
+	reply := rt.Must(p.run(p.latch.Read(nil, "0", 1000)))(p)
 	all := reply.([]any)
 	ids := map[string]any{}
 	for i := 9; i < len(all); i += 2 {
@@ -126,8 +124,7 @@ func TestBarrierScriptThatEndsInTheMiddleAndIsRepeatedCountsOnce(t *testing.T) {
 			begin := func() {
 				require.NoError(t, server.Flush())
 				for _, one := range c.before {
-					reply, err := p.raw(one, -1, false)
-					require.NoError(t, err)
+					reply := rt.Must(p.raw(one, -1, false))(t)
 					s, ok := script.ReadBarrier(replyFrom(reply))
 					require.True(t, ok)
 					both = s.Digest
@@ -137,8 +134,7 @@ func TestBarrierScriptThatEndsInTheMiddleAndIsRepeatedCountsOnce(t *testing.T) {
 				}
 			}
 			counted := func() string {
-				read, err := p.run(b.Read(nil, "0", 1000))
-				require.NoError(t, err)
+				read := rt.Must(p.run(b.Read(nil, "0", 1000)))(t)
 				page, ok := script.ReadLatchPage(replyFrom(read))
 				require.True(t, ok)
 				slices.SortFunc(page.Arrivals, func(x, y script.Arrival) int { return cmp.Compare(x.ID, y.ID) })
@@ -161,8 +157,7 @@ func TestBarrierScriptThatEndsInTheMiddleAndIsRepeatedCountsOnce(t *testing.T) {
 func (p *latchStopPlay) stopped(begin func(), ask member.Command, whole bool, counted func() string, told func(reply any) any) {
 	p.Helper()
 	begin()
-	said, err := p.raw(ask, -1, false)
-	require.NoError(p, err)
+	said := rt.Must(p.raw(ask, -1, false))(p)
 	want, reply, commands := counted(), told(said), 0
 	for _, once := range []bool{false, true} {
 		for after := 0; ; after++ {

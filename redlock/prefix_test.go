@@ -40,8 +40,7 @@ func under(prefix string) (keys, channels []string) {
 // The patterns that docs/servers.md lists are those that are tested here.
 func TestListedKeysOfAnEnvironmentAreThoseThatAreTested(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "docs", "servers.md"))
-	require.NoError(t, err)
+	page := rt.Must(os.ReadFile(filepath.Join("..", "docs", "servers.md")))(t)
 	_, section, found := strings.Cut(string(page), "\n### One environment of several\n")
 	require.True(t, found)
 	block := strings.Split(section, "```")
@@ -75,8 +74,7 @@ func everyKind(t testing.TB, a, b *redlock.Client, name string, interop bool, sa
 	t.Helper()
 	ctx := ending(t)
 	inLine := func() bool {
-		in, err := a.Inspect(ctx, name)
-		require.NoError(t, err)
+		in := rt.Must(a.Inspect(ctx, name))(t)
 		said(in.Key)
 		return slices.ContainsFunc(in.Members, func(v redlock.MemberView) bool { return len(v.Queue) > 0 })
 	}
@@ -90,8 +88,7 @@ func everyKind(t testing.TB, a, b *redlock.Client, name string, interop bool, sa
 	}
 	for _, opts := range kinds {
 		held := locked(t, a, name, opts...)
-		_, err := b.Mutex(name, opts...).TryLock(ctx)
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(b.Mutex(name, opts...).TryLock(ctx)), redlock.ErrHeld)
 		require.NoError(t, held.Extend(ctx, 20*time.Second))
 		if interop { // Inspect does not show who waits in a lock of Redisson's
 			require.NoError(t, held.Unlock(ctx))
@@ -99,23 +96,17 @@ func everyKind(t testing.TB, a, b *redlock.Client, name string, interop bool, sa
 		} else {
 			held = passOn(t, held, b.Mutex(name, opts...).Lock, inLine)
 		}
-		h, err := held.Handoff()
-		require.NoError(t, err)
-		held, err = a.Adopt(ctx, h)
-		require.NoError(t, err)
+		h := rt.Must(held.Handoff())(t)
+		held = rt.Must(a.Adopt(ctx, h))(t)
 		done(held)
 	}
 	seen := locked(t, a, name)
-	in, err := b.Inspect(ctx, name)
-	require.NoError(t, err)
-	freed, err := b.ForceUnlockSeen(ctx, in)
-	require.NoError(t, err)
+	in := rt.Must(b.Inspect(ctx, name))(t)
+	freed := rt.Must(b.ForceUnlockSeen(ctx, in))(t)
 	require.Positive(t, freed)
 	require.Error(t, seen.Unlock(ctx))
-	_, err = b.ForceUnlock(ctx, name)
-	require.NoError(t, err)
-	set, err := a.Multi([]string{name + "2", name + "1"}).Lock(ctx)
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(b.ForceUnlock(ctx, name)))
+	set := rt.Must(a.Multi([]string{name + "2", name + "1"}).Lock(ctx))(t)
 	require.NotZero(t, set.Token(name+"1"))
 	said(strings.TrimSuffix(set.Of(name+"2").Key(), "2"))
 	require.NoError(t, set.Unlock(ctx))
@@ -124,19 +115,15 @@ func everyKind(t testing.TB, a, b *redlock.Client, name string, interop bool, sa
 	}
 
 	rw := redlockRW{a.RWMutex(name), b.RWMutex(name)}
-	write, err := rw.a.Lock(ctx)
-	require.NoError(t, err)
-	read, err := write.Downgrade(ctx)
-	require.NoError(t, err)
+	write := rt.Must(rw.a.Lock(ctx))(t)
+	read := rt.Must(write.Downgrade(ctx))(t)
 	write = passOn(t, read, rw.b.Lock, inLine)
 	done(passOn(t, write, rw.a.RLock, inLine))
 
 	sem := [2]*redlock.Semaphore{a.Semaphore(name, 1), b.Semaphore(name, 1)}
-	permit, err := sem[0].Acquire(ctx)
-	require.NoError(t, err)
+	permit := rt.Must(sem[0].Acquire(ctx))(t)
 	permit = passOn(t, permit, sem[1].Acquire, func() bool {
-		in, err := a.InspectSemaphore(ctx, name)
-		require.NoError(t, err)
+		in := rt.Must(a.InspectSemaphore(ctx, name))(t)
 		said(in.Key)
 		return slices.ContainsFunc(in.Members, func(v redlock.PermitView) bool { return len(v.Queue) > 0 })
 	})
@@ -146,11 +133,9 @@ func everyKind(t testing.TB, a, b *redlock.Client, name string, interop bool, sa
 	require.NoError(t, sem[0].ClearLimit(ctx))
 
 	e := a.Election(name)
-	leader, err := e.Campaign(ctx, []byte("first"))
-	require.NoError(t, err)
+	leader := rt.Must(e.Campaign(ctx, []byte("first")))(t)
 	require.NoError(t, e.Proclaim(ctx, leader, []byte("second")))
-	led, err := b.Election(name).Leader(ctx)
-	require.NoError(t, err)
+	led := rt.Must(b.Election(name).Leader(ctx))(t)
 	require.Equal(t, "second", string(led.Value))
 	for l := range b.Election(name).Observe(ctx) {
 		require.Equal(t, "second", string(l.Value))
@@ -162,8 +147,7 @@ func everyKind(t testing.TB, a, b *redlock.Client, name string, interop bool, sa
 	var wg sync.WaitGroup
 	wg.Go(func() { require.NoError(t, b.Latch(name, 1).Await(ctx)) })
 	for waiting := false; !waiting; time.Sleep(5 * time.Millisecond) {
-		in, err := a.InspectLatch(ctx, name)
-		require.NoError(t, err)
+		in := rt.Must(a.InspectLatch(ctx, name))(t)
 		said(in.Key)
 		waiting = slices.ContainsFunc(in.Members, func(v redlock.LatchView) bool { return v.Waiting > 0 })
 	}
@@ -254,40 +238,32 @@ func TestPrefixIsAsIfItWereWrittenIntoTheName(t *testing.T) {
 			l := prod.Hold(t, name)
 			require.NoError(t, test.Try(t, name))
 			require.NoError(t, plain.Try(t, name))
-			err := plain.Try(t, "prod:"+name)
-			require.ErrorIs(t, err, redlock.ErrHeld)
-			err = prod.Try(t, name)
+			require.ErrorIs(t, plain.Try(t, "prod:"+name), redlock.ErrHeld)
+			err := prod.Try(t, name)
 			require.ErrorIs(t, err, redlock.ErrHeld)
 			require.NotContains(t, err.Error(), "prod:")
 
 			// Who looks, or adopts, must be under the same prefix, or name it.
-			seen, err := prod.Inspect(t.Context(), name)
-			require.NoError(t, err)
+			seen := rt.Must(prod.Inspect(t.Context(), name))(t)
 			_, err = test.ForceUnlockSeen(t.Context(), seen)
 			require.ErrorIs(t, err, redlock.ErrInput)
 			require.ErrorContains(t, err, `is not under Config.Prefix, "test:"`)
-			h, err := l.Handoff()
-			require.NoError(t, err)
+			h := rt.Must(l.Handoff())(t)
 			require.Equal(t, "prod:"+name, h.Key())
-			h, err = redlock.ParseHandoff(h.Secret())
-			require.NoError(t, err)
+			h = rt.Must(redlock.ParseHandoff(h.Secret()))(t)
 			_, err = test.Adopt(t.Context(), h)
 			require.ErrorIs(t, err, redlock.ErrInput)
 			require.ErrorContains(t, err, `is not under Config.Prefix, "test:"`)
-			l, err = plain.Adopt(t.Context(), h)
-			require.NoError(t, err)
+			l = rt.Must(plain.Adopt(t.Context(), h))(t)
 			require.Equal(t, "prod:"+name, l.Key())
-			seen, err = prod.Inspect(t.Context(), name)
-			require.NoError(t, err)
-			freed, err := plain.ForceUnlockSeen(t.Context(), seen)
-			require.NoError(t, err)
+			seen = rt.Must(prod.Inspect(t.Context(), name))(t)
+			freed := rt.Must(plain.ForceUnlockSeen(t.Context(), seen))(t)
 			require.Positive(t, freed)
 		}
 		// Two deployments, and two environments of one, are taken in the order of their keys.
 		x, y := redlock.Join(prod.Mutex("a"), test.Mutex("0")), redlock.Join(test.Mutex("0"), prod.Mutex("a"))
 		for _, m := range []*redlock.Multi{x, y} {
-			set, err := m.Lock(t.Context())
-			require.NoError(t, err)
+			set := rt.Must(m.Lock(t.Context()))(t)
 			require.Equal(t, "a", set.All()[0].Key())
 			require.NoError(t, set.Unlock(t.Context()))
 		}
@@ -316,8 +292,7 @@ func TestPrefixThatCannotWorkIsRefusedWithWhatWould(t *testing.T) {
 	}
 	m := &redlock.Yes{}
 	c := redlock.Agreed(t, m, redlock.WithPrefix("redisson_lock_"), redlock.WithInterop())
-	_, err := c.Mutex("token:k").TryLock(t.Context())
-	require.ErrorContains(t, err, "counters of Redisson's locks")
+	require.ErrorContains(t, rt.Err(c.Mutex("token:k").TryLock(t.Context())), "counters of Redisson's locks")
 	c = redlock.Agreed(t, m, redlock.WithPrefix(strings.Repeat("x", 127)+":"), func(c *redlock.Config) { c.MaxName = 3 })
 	l, err := c.Mutex("abc").TryLock(t.Context())
 	require.NoError(t, err, "MaxName is without the prefix")
@@ -346,9 +321,8 @@ func TestUserOfOneEnvironmentCanDoEverythingThereAndNothingElsewhere(t *testing.
 	for _, prefix := range []string{"", "test:", "x:prod:"} {
 		other := opened(t, urls, patient, redlock.WithPrefix(prefix))
 		for _, name := range prefixedNames {
-			_, err := other.Mutex(name).TryLock(t.Context())
-			require.ErrorContains(t, err, "NOPERM")
-			_, err = other.Semaphore(name, 1).TryAcquire(t.Context())
+			require.ErrorContains(t, rt.Err(other.Mutex(name).TryLock(t.Context())), "NOPERM")
+			_, err := other.Semaphore(name, 1).TryAcquire(t.Context())
 			require.ErrorContains(t, err, "NOPERM", "its keys are siblings alone")
 		}
 	}

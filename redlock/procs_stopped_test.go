@@ -60,15 +60,12 @@ func TestChildProcess(t *testing.T) {
 // spawn starts a child, whose reports reports reads. It ends with the test at the latest.
 func spawn(t *testing.T, o orders) (process *os.Process, reports *json.Decoder) {
 	t.Helper()
-	text, err := json.Marshal(o)
-	require.NoError(t, err)
+	text := rt.Must(json.Marshal(o))(t)
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChildProcess$")
 	cmd.Env = append(os.Environ(), ordersEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
-	_, err = cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(cmd.StdinPipe()))
+	out := rt.Must(cmd.StdoutPipe())(t)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 	return cmd.Process, json.NewDecoder(out)

@@ -258,8 +258,7 @@ func TestEverythingThatABatchGrantsIsDatedByOneTime(t *testing.T) {
 			cmds = append(cmds, held.Release(nil, alice, ""), free.Acquire(nil, carol, minute))
 		}
 		for range items {
-			_, err := s.inbox.ReceiveFor(time.Minute) // the waiters announce themselves
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(s.inbox.ReceiveFor(time.Minute))) // the waiters announce themselves
 		}
 		times := map[int64]bool{}
 		for i, reply := range s.batch(cmds...) {
@@ -267,8 +266,7 @@ func TestEverythingThatABatchGrantsIsDatedByOneTime(t *testing.T) {
 				times[reply.(int64)] = true
 				continue
 			}
-			v, err := s.inbox.ReceiveFor(time.Minute)
-			require.NoError(t, err)
+			v := rt.Must(s.inbox.ReceiveFor(time.Minute))(t)
 			p, ok := script.ParsePush(v.([]any)[3].(string))
 			require.True(t, ok)
 			times[p.Server] = true
@@ -469,8 +467,7 @@ func TestBatchThatEndsInTheMiddleLeavesNoVoteAboveItsCounter(t *testing.T) {
 			asks = append(asks, l.Acquire(nil, alice, minute))
 		}
 		w := words(joinCommands("", false, asks...))
-		n, err := strconv.Atoi(w[2])
-		require.NoError(t, err)
+		n := rt.Must(strconv.Atoi(w[2]))(t)
 		args := append([]string{"EVAL", stopped + script.Batch.Source, strconv.Itoa(n + 3)}, w[3:3+n]...)
 		_, _ = s.c.Do(t.Context(), append(append(args, strconv.Itoa(after), "false", "ERR stopped"), w[3+n:]...)...)
 		votes = 0
@@ -480,8 +477,7 @@ func TestBatchThatEndsInTheMiddleLeavesNoVoteAboveItsCounter(t *testing.T) {
 				votes++
 				counted, err := strconv.ParseInt(counter, 10, 64)
 				require.NoError(t, err, "after %d commands", after)
-				token, err := strconv.ParseInt(vote, 10, 64)
-				require.NoError(t, err)
+				token := rt.Must(strconv.ParseInt(vote, 10, 64))(t)
 				require.LessOrEqual(t, token, counted, "after %d commands", after)
 			}
 		}
@@ -539,10 +535,8 @@ func (s *scripted) chain(cmds ...member.Command) []any {
 // batch executes commands in one call.
 func (s *scripted) batch(cmds ...member.Command) []any {
 	s.Helper()
-	_, err := s.c.Conn().Write(joinCommands(s.tag, s.sharded, cmds...))
-	require.NoError(s, err)
-	v, err := s.c.ReceiveFor(time.Minute)
-	require.NoError(s, err)
+	require.NoError(s, rt.Err(s.c.Conn().Write(joinCommands(s.tag, s.sharded, cmds...))))
+	v := rt.Must(s.c.ReceiveFor(time.Minute))(s)
 	require.IsType(s, []any(nil), v)
 	require.Len(s, v, len(cmds))
 	return v.([]any)

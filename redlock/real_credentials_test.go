@@ -49,8 +49,7 @@ type rotation struct {
 // do executes a command at a member.
 func (r *rotation) do(i int, args ...string) any {
 	r.Helper()
-	v, err := r.admins[i].Do(r.Context(), args...)
-	require.NoError(r, err)
+	v := rt.Must(r.admins[i].Do(r.Context(), args...))(r)
 	return v
 }
 
@@ -58,8 +57,7 @@ func (r *rotation) do(i int, args ...string) any {
 func (r *rotation) connections(i int) (n int) {
 	r.Helper()
 	_, rest, _ := strings.Cut(r.do(i, "INFO", "stats").(string), "total_connections_received:")
-	_, err := fmt.Sscan(rest, &n)
-	require.NoError(r, err)
+	require.NoError(r, rt.Err(fmt.Sscan(rest, &n)))
 	return n
 }
 
@@ -90,8 +88,7 @@ func TestPasswordsThatChangeCostNoLease(t *testing.T) {
 	r.vault = &vault{passwords: map[string]string{}, asked: map[string]int{}}
 	var urls []string
 	for i, s := range r.cluster.Servers {
-		admin, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
-		require.NoError(t, err)
+		admin := rt.Must(redistest.DialClient(t.Context(), s.Dialer(), s.Addr()))(t)
 		t.Cleanup(func() { admin.Close() })
 		urls, r.admins = append(urls, "redis://:not-this-one@"+s.Addr()), append(r.admins, admin)
 		r.do(i, "ACL", "SETUSER", "default", "resetpass", ">first")

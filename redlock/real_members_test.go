@@ -24,8 +24,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, NodeTimeout: 20 * time.Second})
-	require.NoError(t, err)
+	s := rt.Must(redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, NodeTimeout: 20 * time.Second}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	plain := redistest.NewEmbedded()
 	t.Cleanup(func() { _ = plain.Close() })
@@ -51,8 +50,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	})
 
 	flushed := time.Now()
-	_, err = s.Servers[0].Do(ctx, "FLUSHALL")
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(s.Servers[0].Do(ctx, "FLUSHALL")))
 	m := await("one master forgot", func(m redlock.MemberInfo) bool { return m.Silent.Masters == 1 && m.Silent.Until.After(time.Now()) })
 	require.Equal(t, redlock.MemberVoting, m.State, "it votes for the locks of the other master")
 	require.Zero(t, m.Until, "the cluster itself is in no quarantine")
@@ -73,8 +71,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 		names[int(slot.Of(name))*2/slot.Count] = name
 	}
 	for i, want := range []string{redlock.MemberQuarantined, redlock.MemberVoting} {
-		seen, err := c.Inspect(ctx, names[i])
-		require.NoError(t, err)
+		seen := rt.Must(c.Inspect(ctx, names[i]))(t)
 		require.Equal(t, want, seen.Members[0].State, "for a lock of master %d", i)
 	}
 
@@ -100,9 +97,8 @@ func TestUserWhoMayNotSubscribeIsTold(t *testing.T) {
 	r := rt.Real(t, 1).Servers[0].(*redistest.Real)
 	redlock.Admin(t, r, "ACL", "SETUSER", "locker", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
 	c := opened(t, []string{"redis://locker:secret@" + r.Addr()}, patient, func(c *redlock.Config) { c.NoQuorumAfter = time.Hour })
-	held, err := c.Mutex("name").TryLock(t.Context())
-	require.NoError(t, err)
-	_, err = c.Mutex("name").Lock(ending(t))
+	held := rt.Must(c.Mutex("name").TryLock(t.Context()))(t)
+	_, err := c.Mutex("name").Lock(ending(t))
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "SUBSCRIBE")

@@ -56,8 +56,7 @@ func (l *transcript) logger() *slog.Logger {
 func works(t testing.TB, c *redlock.Client) {
 	t.Helper()
 	lease := locked(t, c, "k")
-	_, err := c.Mutex("k").TryLock(t.Context())
-	require.ErrorIs(t, err, redlock.ErrHeld)
+	require.ErrorIs(t, rt.Err(c.Mutex("k").TryLock(t.Context())), redlock.ErrHeld)
 	require.NoError(t, lease.Extend(t.Context(), 20*time.Second))
 	waiting := (&redlock.Peer{Client: c}).LockLater(ending(t), "k")
 	waits(t, c)
@@ -93,8 +92,7 @@ func TestAllMistakesInURLsAreToldAtOnceAndNoSecret(t *testing.T) {
 	}
 	require.NotContains(t, err.Error(), canary)
 
-	_, err = redlock.Open(t.Context(), nil)
-	require.ErrorIs(t, err, redlock.ErrInput)
+	require.ErrorIs(t, rt.Err(redlock.Open(t.Context(), nil)), redlock.ErrInput)
 	_, err = redlock.Open(t.Context(), slices.Repeat([]string{"redis://h"}, quorum.MaxMembers+1))
 	require.ErrorIs(t, err, redlock.ErrInput)
 	_, err = redlock.Open(t.Context(), []string{"redis://h"}, func(c *redlock.Config) { c.TTL, c.Drift = -1, 7 })
@@ -124,8 +122,7 @@ func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
 		require.NotContains(t, fmt.Sprintf("%+v %#v", err, err), canary)
 	}
 	for _, url := range []string{"redis://:right@" + addr, "redis://default:right@" + addr} {
-		c, err := redlock.Open(t.Context(), []string{url}, patient)
-		require.NoError(t, err)
+		c := rt.Must(redlock.Open(t.Context(), []string{url}, patient))(t)
 		works(t, c)
 		require.NoError(t, c.Close())
 	}
@@ -144,8 +141,7 @@ func TestOneServerUnderTwoNamesIsNotTwoMembers(t *testing.T) {
 
 func TestLocksOverASocketInADatabaseUnderAName(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "rq") // short enough for a socket
-	require.NoError(t, err)
+	dir := rt.Must(os.MkdirTemp("", "rq"))(t) // short enough for a socket
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")
 	cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: []string{"--unixsocket", path}})
@@ -156,8 +152,7 @@ func TestLocksOverASocketInADatabaseUnderAName(t *testing.T) {
 		"redis+unix://" + path + "?db=3&client_name=by-socket":            "by-socket",
 		"redis+unix://" + path + "?db=3&dial_timeout=3s&stall_timeout=9s": "redquorum",
 	} {
-		c, err := redlock.Open(t.Context(), []string{url}, patient)
-		require.NoError(t, err)
+		c := rt.Must(redlock.Open(t.Context(), []string{url}, patient))(t)
 		(&redlock.Peer{Client: c}).Settle(t, 1)
 		lease := locked(t, c, "k")
 		keyspace := redlock.Admin(t, s, "INFO", "keyspace")
@@ -287,17 +282,14 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 		k.Rejoin(nil, redlock.OwnerOf(lease), time.Second, int64(lease.Token())),
 		k.Yield(nil, "x:1", 1, time.Second, time.Second, 0),
 	} {
-		_, err := doTagged(t.Context(), redlock.MemberAt(c, 1), cmd)
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(doTagged(t.Context(), redlock.MemberAt(c, 1), cmd)))
 	}
 	ours(lease.Extend(t.Context(), time.Second))
 	ours(lease.Unlock(t.Context()))
 	// Admin, and the restart guard at a member that was emptied.
 	lease = locked(t, c, "app:held")
-	_, err := c.Inspect(t.Context(), "app:held")
-	require.NoError(t, err)
-	_, err = c.ForceUnlock(t.Context(), "app:held")
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(c.Inspect(t.Context(), "app:held")))
+	require.NoError(t, rt.Err(c.ForceUnlock(t.Context(), "app:held")))
 	_ = lease.Unlock(t.Context()) // it was taken away
 	require.NoError(t, cluster.Flush(2))
 	full(t, c, "app:full")
@@ -306,7 +298,7 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	require.NotContains(t, log.String(), canary)
 	clean(t, cluster)
 
-	_, err = clients[0].Mutex("other").TryLock(t.Context()) // not a name of its
+	_, err := clients[0].Mutex("other").TryLock(t.Context()) // not a name of its
 	require.ErrorIs(t, err, redlock.ErrNoQuorum)
 	require.ErrorContains(t, err, "NOPERM")
 }
@@ -336,13 +328,11 @@ func TestWithoutCLIENTAndINFOAndPUBLISHLocksWorkAndTheRiskIsSaid(t *testing.T) {
 // The rules that are shipped are those that are tested here, and what a database, acknowledgements and a
 // Redis Cluster need besides.
 func TestShippedRulesAreThoseThatAreTested(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join("..", "acl", "members.acl"))
-	require.NoError(t, err)
+	b := rt.Must(os.ReadFile(filepath.Join("..", "acl", "members.acl")))(t)
 	more := []string{"user", "locker", "on", ">CHANGE-ME", "-@all", "+select", "+wait", "+asking", "+ssubscribe", "+spublish", "+cluster|shards", "+cluster|slots", "+cluster|myid"}
 	require.ElementsMatch(t, slices.Concat(more, permittedKeys, permittedCommands), strings.Fields(string(b)))
 
-	old, err := os.ReadFile(filepath.Join("..", "acl", "members-6.2.acl"))
-	require.NoError(t, err)
+	old := rt.Must(os.ReadFile(filepath.Join("..", "acl", "members-6.2.acl")))(t)
 	require.Equal(t, strings.Replace(string(b), " +ssubscribe +spublish", "", 1), string(old), "what Redis 6.2 does not know, and nothing else")
 }
 
@@ -391,8 +381,7 @@ func TestOpenWarnsOfAMemberThatMayEvictLocks(t *testing.T) {
 	t.Parallel()
 	cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: []string{"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"}})
 	var log transcript
-	c, err := redlock.Open(t.Context(), urls(cluster), redlock.WithLogger(log.logger()), patient)
-	require.NoError(t, err)
+	c := rt.Must(redlock.Open(t.Context(), urls(cluster), redlock.WithLogger(log.logger()), patient))(t)
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "maxmemory_policy=allkeys-lru") }, time.Minute, time.Millisecond)
 	require.Contains(t, log.String(), "level=ERROR")
 	require.NoError(t, c.Close())

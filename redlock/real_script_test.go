@@ -90,8 +90,7 @@ func TestWhoIsToldThatALockIsItsHasWritten(t *testing.T) {
 			"raise":   s.Raise(nil, alice, token),
 		} {
 			before := s.changes()
-			_, err := s.run(cmd)
-			require.NoError(t, err, name)
+			require.NoError(t, rt.Err(s.run(cmd)), name)
 			require.Greater(t, s.changes(), before, "%s, interop %v", name, interop)
 			s.lives(s.Name, 2*minute)
 		}
@@ -107,8 +106,7 @@ func (s *scripted) changes() int {
 	s.Helper()
 	_, found, ok := strings.Cut(s.ask("INFO", "persistence").(string), "rdb_changes_since_last_save:")
 	require.True(s, ok)
-	n, err := strconv.Atoi(strings.Fields(found)[0])
-	require.NoError(s, err)
+	n := rt.Must(strconv.Atoi(strings.Fields(found)[0]))(s)
 	return n
 }
 
@@ -141,15 +139,13 @@ func newScripted(t *testing.T, server redistest.Server) *scripted {
 	for _, source := range Scripts() {
 		s.ask("SCRIPT", "LOAD", source)
 	}
-	_, err := s.inbox.Do(t.Context(), "PSUBSCRIBE", script.Inbox("*"))
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(s.inbox.Do(t.Context(), "PSUBSCRIBE", script.Inbox("*"))))
 	return s
 }
 
 func (s *scripted) dial() *redistest.Client {
 	s.Helper()
-	c, err := redistest.DialClient(s.Context(), s.server.Dialer(), s.server.Addr())
-	require.NoError(s, err)
+	c := rt.Must(redistest.DialClient(s.Context(), s.server.Dialer(), s.server.Addr()))(s)
 	s.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -157,8 +153,7 @@ func (s *scripted) dial() *redistest.Client {
 // ask executes a plain command.
 func (s *scripted) ask(args ...string) any {
 	s.Helper()
-	v, err := s.c.Do(s.Context(), args...)
-	require.NoError(s, err)
+	v := rt.Must(s.c.Do(s.Context(), args...))(s)
 	return v
 }
 
@@ -170,13 +165,10 @@ func (s *scripted) run(cmd member.Command) (any, error) {
 		whole = append(whole, resp.Command(s.behind...)...)
 	}
 	start := time.Now()
-	_, err := s.c.Conn().Write(whole)
-	require.NoError(s, err)
-	v, err := s.c.ReceiveFor(time.Minute)
-	require.NoError(s, err)
+	require.NoError(s, rt.Err(s.c.Conn().Write(whole)))
+	v := rt.Must(s.c.ReceiveFor(time.Minute))(s)
 	if s.behind != nil {
-		done, err := s.c.ReceiveFor(time.Minute)
-		require.NoError(s, err)
+		done := rt.Must(s.c.ReceiveFor(time.Minute))(s)
 		if took := time.Since(start); done == int64(0) && took > 40*time.Millisecond {
 			s.Skipf("the turn of 50 ms had ended: two commands in one write took %v on this machine", took)
 		}
@@ -192,16 +184,14 @@ func (s *scripted) run(cmd member.Command) (any, error) {
 
 func (s *scripted) number(cmd member.Command) int64 {
 	s.Helper()
-	v, err := s.run(cmd)
-	require.NoError(s, err)
+	v := rt.Must(s.run(cmd))(s)
 	require.IsType(s, int64(0), v)
 	return v.(int64)
 }
 
 func (s *scripted) list(cmd member.Command) []any {
 	s.Helper()
-	v, err := s.run(cmd)
-	require.NoError(s, err)
+	v := rt.Must(s.run(cmd))(s)
 	require.IsType(s, []any{}, v)
 	return v.([]any)
 }
@@ -221,10 +211,8 @@ func (s *scripted) line(owner string, ttl, entry time.Duration) []any {
 func (s *scripted) now() int64 {
 	s.Helper()
 	v := s.ask("TIME").([]any)
-	sec, err := strconv.ParseInt(v[0].(string), 10, 64)
-	require.NoError(s, err)
-	usec, err := strconv.ParseInt(v[1].(string), 10, 64)
-	require.NoError(s, err)
+	sec := rt.Must(strconv.ParseInt(v[0].(string), 10, 64))(s)
+	usec := rt.Must(strconv.ParseInt(v[1].(string), 10, 64))(s)
 	return sec*1_000_000 + usec
 }
 
@@ -335,8 +323,7 @@ func TestEveryScriptIsLoadedOnceConnected(t *testing.T) {
 	for _, s := range []script.Script{script.Acquire, script.Wait, script.Release, script.Yield, script.Raise, script.Extend, script.Rejoin, script.Peek, script.Force} {
 		args = append(args, s.SHA)
 	}
-	got, err := cluster.Servers[0].Do(context.Background(), args...)
-	require.NoError(t, err)
+	got := rt.Must(cluster.Servers[0].Do(context.Background(), args...))(t)
 	require.Equal(t, slices.Repeat([]any{int64(1)}, len(args)-2), got)
 }
 
@@ -425,8 +412,7 @@ func (l *longLine) yield() string {
 }
 
 func asNumber(t *testing.T, s string) int64 {
-	n, err := strconv.ParseInt(s, 10, 64)
-	require.NoError(t, err)
+	n := rt.Must(strconv.ParseInt(s, 10, 64))(t)
 	return n
 }
 

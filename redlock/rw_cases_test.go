@@ -14,6 +14,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -85,25 +86,21 @@ func (s *rwSite) edit(words []string) string {
 	switch words[0] {
 	case "ends": // ends OWNER TIME: a reader's part
 		if owner := ownerNames[words[1]]; owner != "" {
-			d, err := time.ParseDuration(words[2])
-			require.NoError(s, err)
+			d := rt.Must(time.ParseDuration(words[2]))(s)
 			s.ask("HSET", s.Name, owner, text(k.now/1000+d.Milliseconds()))
 			return ""
 		}
 	case "lasts": // lasts OWNER TIME: what is left of an entry
 		owner := ownerNames[words[1]]
 		_, rest, _ := strings.Cut(k.waiters[owner], " ")
-		d, err := time.ParseDuration(words[2])
-		require.NoError(s, err)
+		d := rt.Must(time.ParseDuration(words[2]))(s)
 		s.ask("HSET", WaitersOf(s.Name), owner, text(k.now/1000+d.Milliseconds())+" "+rest)
 		return ""
 	case "peeked": // token, who has the vote, who waits: by their hashes
-		v, err := s.run(s.Peek(nil))
-		require.NoError(s, err)
+		v := rt.Must(s.run(s.Peek(nil)))(s)
 		view, ok := script.ReadView(replyFrom(v))
 		require.True(s, ok)
-		v, err = s.run(s.PeekHolders(nil))
-		require.NoError(s, err)
+		v = rt.Must(s.run(s.PeekHolders(nil)))(s)
 		holders, ok := script.ReadView(replyFrom(v))
 		require.True(s, ok)
 		require.Empty(s, holders.Queue)
@@ -122,8 +119,7 @@ func (s *rwSite) edit(words []string) string {
 		}
 		return strings.Join(out, " ")
 	case "downgrade":
-		ttl, err := time.ParseDuration(words[2])
-		require.NoError(s, err)
+		ttl := rt.Must(time.ParseDuration(words[2]))(s)
 		l := script.Reading(s.Name)
 		r := replyOf(s.run(l.Downgrade(nil, ownerOf(words[1]), ttl)))
 		if r.err != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -84,8 +85,7 @@ func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 		redlock.Skew(t, cluster, "k", 7, 7, 7) // no second round
 		p.Slow(10*ms, 20*ms, 30*ms)
 		ctx := at(t.Context(), "job")
-		lease, err := p.Mutex("k").Lock(ctx)
-		require.NoError(t, err)
+		lease := rt.Must(p.Mutex("k").Lock(ctx))(t)
 		require.Equal(t, "job", lease.Context().Value(whereKey{}), "the values of the caller's context, not the tracer's")
 		time.Sleep(time.Second)
 		require.Equal(t, []string{
@@ -108,8 +108,7 @@ func TestEveryRequestIsToldWithItsLatency(t *testing.T) {
 		rule := p.Links[2].CutAfter(redistest.Named("EVALSHA"), 1)
 		p.Away(0)
 		synctest.Wait()
-		_, err = p.Mutex("k").TryLock(ctx)
-		require.Error(t, err)
+		require.Error(t, rt.Err(p.Mutex("k").TryLock(ctx)))
 		<-rule.Fired()
 		time.Sleep(time.Second)
 		li.mu.Lock()
@@ -183,8 +182,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		p.Slow(10*time.Millisecond, 20*time.Millisecond, 30*time.Millisecond)
 		held := []*redlock.Lease{}
 		for _, name := range []string{"a", "b"} {
-			l, err := p.Mutex(name, redlock.AutoRenew(30*time.Second)).Lock(at(t.Context(), name))
-			require.NoError(t, err)
+			l := rt.Must(p.Mutex(name, redlock.AutoRenew(30*time.Second)).Lock(at(t.Context(), name)))(t)
 			held = append(held, l)
 		}
 		time.Sleep(5 * time.Second)
@@ -323,10 +321,9 @@ func TestExtendThatAMajorityRefusesIsALossWhoeverBooksIt(t *testing.T) {
 		p.Slow(0, time.Millisecond, 2*time.Millisecond)
 		lease := p.Hold(t, "k")
 		time.Sleep(10 * time.Millisecond)
-		_, err := other.ForceUnlock(t.Context(), "k")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(other.ForceUnlock(t.Context(), "k")))
 		blocker := other.Hold(t, "k") // so that no member takes the lease back
-		err = lease.Extend(t.Context(), 30*time.Second)
+		err := lease.Extend(t.Context(), 30*time.Second)
 		close(slow.hold)
 		require.ErrorIs(t, err, redlock.ErrLost)
 		require.NoError(t, blocker.Unlock(t.Context()))

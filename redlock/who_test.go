@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -29,8 +30,7 @@ func TestInspectSaysWhoHasALockAndWhoWaits(t *testing.T) {
 			d := redlocktest.New(t, 3, redlock.WithLabel("billing"), redlock.WithPrefix(prefix))
 			other := d.Open(redlock.WithLabel("reports"), redlock.WithPrefix(prefix))
 			silent := d.Open(redlock.WithPrefix(prefix))
-			held, err := d.Client.Mutex("k").Lock(t.Context())
-			require.NoError(t, err)
+			held := rt.Must(d.Client.Mutex("k").Lock(t.Context()))(t)
 			time.Sleep(time.Millisecond) // it has the votes of all members: one that is free gives a waiter its vote
 			ctx, giveUp := context.WithCancel(t.Context())
 			defer giveUp()
@@ -40,8 +40,7 @@ func TestInspectSaysWhoHasALockAndWhoWaits(t *testing.T) {
 			}
 			time.Sleep(7 * time.Minute)
 			for _, c := range []*redlock.Client{silent, other} {
-				in, err := c.Inspect(t.Context(), "k")
-				require.NoError(t, err)
+				in := rt.Must(c.Inspect(t.Context(), "k"))(t)
 				require.Len(t, in.Holders, 1)
 				require.Equal(t, labelled("billing"), in.Holders[0].Who)
 				for _, m := range in.Members {
@@ -64,10 +63,8 @@ func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
 		d := redlocktest.New(t, 3, redlock.WithLabel("billing"))
 		other, silent := d.Open(redlock.WithLabel("reports")), d.Open()
 		time.Sleep(time.Second) // the members are told in the background
-		held, err := d.Client.Mutex("k").Lock(t.Context())
-		require.NoError(t, err)
-		permit, err := d.Client.Semaphore("s", 1).Acquire(t.Context())
-		require.NoError(t, err)
+		held := rt.Must(d.Client.Mutex("k").Lock(t.Context()))(t)
+		permit := rt.Must(d.Client.Semaphore("s", 1).Acquire(t.Context()))(t)
 		time.Sleep(time.Millisecond)
 		d.Pause(2) // a majority says who has it
 		began := time.Now()
@@ -90,15 +87,13 @@ func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
 		}
 		require.Zero(t, time.Since(began))
 		d.Resume(2)
-		in, err := other.InspectSemaphore(t.Context(), "s")
-		require.NoError(t, err)
+		in := rt.Must(other.InspectSemaphore(t.Context(), "s"))(t)
 		require.Equal(t, labelled("billing"), in.Holders[0].Who)
 		require.Equal(t, labelled("billing"), in.Members[0].Votes[0].Who)
 		require.NoError(t, permit.Unlock(t.Context()))
 		require.NoError(t, held.Unlock(t.Context()))
-		unlabelled, err := silent.Mutex("k").TryLock(t.Context())
-		require.NoError(t, err)
-		_, err = other.Mutex("k").TryLock(t.Context())
+		unlabelled := rt.Must(silent.Mutex("k").TryLock(t.Context()))(t)
+		_, err := other.Mutex("k").TryLock(t.Context())
 		require.ErrorIs(t, err, redlock.ErrHeld)
 		require.NotContains(t, err.Error(), "held by")
 		require.NoError(t, unlabelled.Unlock(t.Context()))
@@ -111,14 +106,11 @@ func TestWhoIsToldAndForgotten(t *testing.T) {
 		d := redlocktest.New(t, 3)
 		c := d.Open(redlock.WithLabel("billing"))
 		take := func() {
-			lease, err := c.Mutex("k").Lock(t.Context())
-			require.NoError(t, err)
-			_, err = lease.Handoff() // the members name its owner when its client is gone
-			require.NoError(t, err)
+			lease := rt.Must(c.Mutex("k").Lock(t.Context()))(t)
+			require.NoError(t, rt.Err(lease.Handoff())) // the members name its owner when its client is gone
 		}
 		who := func() string {
-			in, err := d.Client.Inspect(t.Context(), "k")
-			require.NoError(t, err)
+			in := rt.Must(d.Client.Inspect(t.Context(), "k"))(t)
 			require.Len(t, in.Holders, 1)
 			return in.Holders[0].Who
 		}

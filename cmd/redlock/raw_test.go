@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/node"
 )
 
@@ -24,8 +24,7 @@ type ofCluster struct {
 // newOfCluster starts one that names master as the master, or itself where that is "".
 func newOfCluster(t *testing.T, master string) *ofCluster {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	ln := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s := &ofCluster{ln.Addr().String(), ln}
 	if master == "" {
 		master = s.addr
@@ -67,8 +66,7 @@ func answer(c net.Conn, master string) {
 // Of two servers that contradict each other, the one is believed whose masters say the same.
 func TestServersOfAClusterThatContradictEachOther(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	closed := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	_ = closed.Close()
 	right := newOfCluster(t, "")
 	lying := newOfCluster(t, closed.Addr().String())
@@ -81,8 +79,7 @@ func TestServersOfAClusterThatContradictEachOther(t *testing.T) {
 		{lying.addr + ",127.0.0.1:1", closed.Addr().String()},
 		{right.addr + "," + lying.addr + "," + newOfCluster(t, closed.Addr().String()).addr, closed.Addr().String()}, // two say it
 	} {
-		target, err := node.ParseTarget("redis-cluster://" + tc.seeds)
-		require.NoError(t, err)
+		target := rt.Must(node.ParseTarget("redis-cluster://" + tc.seeds))(t)
 		target.Config.DialTimeout = 10 * time.Second
 		m := &rawMember{target: target}
 		m.find(t.Context())
@@ -99,8 +96,7 @@ func TestServerThatDoesNotAnswerIsNamedOnce(t *testing.T) {
 		"redis-cluster://127.0.0.1:1,127.0.0.1:2": "127.0.0.1:1,127.0.0.1:2: 127.0.0.1:1: dial ",
 		"redis-sentinel://127.0.0.1:1/m":          "m@127.0.0.1:1: sentinel 127.0.0.1:1: dial ",
 	} {
-		target, err := node.ParseTarget(url)
-		require.NoError(t, err)
+		target := rt.Must(node.ParseTarget(url))(t)
 		m := &rawMember{target: target}
 		m.find(t.Context())
 		assert.False(t, m.err == nil || !strings.HasPrefix(m.err.Error(), want), "%s: %v, want %s", url, m.err, want)

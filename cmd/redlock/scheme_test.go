@@ -29,14 +29,11 @@ func TestSchemeOfAnotherKindOfServer(t *testing.T) {
 		withTLS = []string{"--tls-port", tlsPort, "--tls-cert-file", ours.path("member.crt"), "--tls-key-file", ours.path("member.key"), "--tls-ca-cert-file", ours.path("ca.crt")}
 	}
 	ctx := t.Context()
-	single, err := redistest.StartReal(ctx, redistest.RealConfig{Persist: redistest.Volatile, Args: withTLS})
-	require.NoError(t, err)
+	single := rt.Must(redistest.StartReal(ctx, redistest.RealConfig{Persist: redistest.Volatile, Args: withTLS}))(t)
 	t.Cleanup(func() { _ = single.Close() })
-	cluster, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 1})
-	require.NoError(t, err)
+	cluster := rt.Must(redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 1}))(t)
 	t.Cleanup(func() { _ = cluster.Close() })
-	group, err := redistest.StartGroup(ctx, redistest.GroupConfig{Sentinels: 1})
-	require.NoError(t, err)
+	group := rt.Must(redistest.StartGroup(ctx, redistest.GroupConfig{Sentinels: 1}))(t)
 	t.Cleanup(func() { _ = group.Close() })
 	replace := strings.NewReplacer("SINGLE", single.Addr(), "TLS", "127.0.0.1:"+tlsPort, "CLUSTER", cluster.Servers[0].Addr(), "SENTINEL", group.Addrs()[0])
 	for _, tc := range []struct{ url, found, scheme string }{

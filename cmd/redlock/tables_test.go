@@ -19,6 +19,7 @@ import (
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/node"
 )
 
@@ -58,8 +59,7 @@ func column(rows [][]string, i int) (cells []string) {
 // parsed is the source of a package, without its tests.
 func parsed(t *testing.T, folder string) (files []*ast.File) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(repository, folder, "*.go"))
-	require.NoError(t, err)
+	paths := rt.Must(filepath.Glob(filepath.Join(repository, folder, "*.go")))(t)
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
@@ -182,8 +182,7 @@ func TestTablesOfURLsAreTheCode(t *testing.T) {
 			}
 			url := scheme + "://" + strings.NewReplacer("[", "", "]", "", "port", "7001", "/db", "/2", "...", "").Replace(rest)
 			url = strings.Replace(url, ",host", ",other", 1) // no host twice
-			_, err := node.ParseTarget(url)
-			assert.NoError(t, err, url)
+			assert.NoError(t, rt.Err(node.ParseTarget(url)), url)
 		}
 	}
 	_, err := node.ParseURL("http://host")
@@ -200,8 +199,7 @@ func TestTablesOfURLsAreTheCode(t *testing.T) {
 	}
 	assert.ElementsMatch(t, options, column(rows, 0))
 	seconds := func(url string) string {
-		target, err := node.ParseTarget(url)
-		require.NoError(t, err)
+		target := rt.Must(node.ParseTarget(url))(t)
 		return fmt.Sprint(target.FailoverLag().Seconds(), " s")
 	}
 	defaults := map[string]string{"failover_lag": seconds("redis-cluster://a") + ", " + seconds("redis-sentinel://a/name")}
@@ -334,8 +332,7 @@ func TestTableOfErrorsIsTheCode(t *testing.T) {
 func TestListedPermissionsAreThoseOfTheShippedRules(t *testing.T) {
 	t.Parallel()
 	const page = "docs/servers.md"
-	shipped, err := os.ReadFile(filepath.Join(repository, "acl", "members.acl"))
-	require.NoError(t, err)
+	shipped := rt.Must(os.ReadFile(filepath.Join(repository, "acl", "members.acl")))(t)
 	rule := regexp.MustCompile(`[-+~&][^\s]+|reset\w+`)
 	_, section, _ := strings.Cut(documents(t)[page], "\n## Permissions\n")
 	listed := rule.FindAllString(strings.ReplaceAll(fenced.FindString(section), ">a-long-secret", ""), -1)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencesql"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // A context that ends inside a transaction is the reason of the error, also if database/sql has rolled back before
@@ -51,8 +52,7 @@ func TestContextThatEndsBeforeTheCommitIsTheReason(t *testing.T) {
 			require.ErrorAs(t, err, &step, name)
 			assert.Contains(t, []fence.Step{fence.StepCommit, fence.StepClaim, fence.StepBegin, fence.StepEnter}, step.Step, name)
 			assert.ErrorIs(t, err, ctx.Err(), name)
-			value, err := f.Get(t.Context(), "r")
-			require.NoError(t, err)
+			value := rt.Must(f.Get(t.Context(), "r"))(t)
 			assert.Empty(t, value, name)
 		}
 		assert.NoError(t, g.Check(t.Context(), "r", 6), "nothing of it keeps the next holder out")
@@ -81,8 +81,7 @@ func TestClaimWaitsForWhatIsInDoubt(t *testing.T) {
 			}
 		}))
 		require.NoError(t, g.Check(ctx, "r", 6))
-		value, err := f.Get(ctx, "r")
-		require.NoError(t, err)
+		value := rt.Must(f.Get(ctx, "r"))(t)
 		assert.Equal(t, "five", value)
 	})
 }
@@ -103,8 +102,7 @@ func TestClaimThatIsNotKeptIsAnError(t *testing.T) {
 			fencesql.MySQL:  {"CREATE TRIGGER ignored BEFORE UPDATE ON redquorum_fence FOR EACH ROW SET NEW.token = OLD.token"},
 			fencesql.SQLite: {"CREATE TRIGGER ignored BEFORE UPDATE ON redquorum_fence BEGIN SELECT RAISE(IGNORE); END"},
 		}[d.dialect] {
-			_, err := db.ExecContext(ctx, statement)
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(db.ExecContext(ctx, statement)))
 		}
 		err := g.Check(ctx, "r", 6)
 		var step *fence.StepError
@@ -127,19 +125,16 @@ func TestTriggerRefusesWritesAfterARefusedEntry(t *testing.T) {
 	db := d.connect(t)
 	g := d.guard(t, db)
 	ctx := t.Context()
-	statements, err := g.Trigger("data", "r")
-	require.NoError(t, err)
+	statements := rt.Must(g.Trigger("data", "r"))(t)
 	for _, s := range statements {
-		_, err := db.ExecContext(ctx, s)
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(db.ExecContext(ctx, s)))
 	}
 	f := rows{d, db, g}
 	require.NoError(t, f.Put(ctx, "r", 34, "before", nil))
 	for token, want := range map[uint64]error{33: fence.ErrStale, 35: fencesql.ErrNotClaimed} {
-		tx, err := db.BeginTx(ctx, nil)
-		require.NoError(t, err)
+		tx := rt.Must(db.BeginTx(ctx, nil))(t)
 		require.ErrorIs(t, g.Enter(ctx, tx, "r", token), want)
-		_, err = tx.ExecContext(ctx, d.put(), []byte("r"), "late")
+		_, err := tx.ExecContext(ctx, d.put(), []byte("r"), "late")
 		assert.ErrorContains(t, err, "redquorum", "token %d", token)
 		require.NoError(t, tx.Rollback())
 	}

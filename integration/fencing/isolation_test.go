@@ -15,6 +15,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencesql"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // A cell is what becomes of two additions to one number. The holder 33 has claimed. The holder 34 reads in
@@ -45,8 +46,7 @@ func TestIsolationMatrix(t *testing.T) {
 		db := d.connect(t)
 		g := d.guard(t, db)
 		if d.dialect == fencesql.MySQL { // who waits is not kept for the usual 50 s
-			_, err := db.ExecContext(t.Context(), "SET GLOBAL innodb_lock_wait_timeout = 1")
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(db.ExecContext(t.Context(), "SET GLOBAL innodb_lock_wait_timeout = 1")))
 			db = d.connect(t)
 			g = d.guard(t, db)
 		}
@@ -119,8 +119,7 @@ func (d *database) play(t *testing.T, db *sql.DB, g sqlHolders, resource string,
 	defer cancel()
 	at := []byte(resource)
 	require.NoError(t, g.Check(ctx, resource, 33))
-	_, err := db.ExecContext(ctx, d.put(), at, "0")
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(db.ExecContext(ctx, d.put(), at, "0")))
 
 	old := func() error { // 33 adds, in a transaction that is right in itself
 		short, cancel := context.WithTimeout(ctx, patience)
@@ -200,13 +199,11 @@ func TestTriggerRefusesWritesThatHaveNotEntered(t *testing.T) {
 		}
 		require.NoError(t, err)
 		for _, table := range []string{"", "data; DROP TABLE data", "a.b.c", `"data"`} {
-			_, err := g.Trigger(table)
-			assert.ErrorIs(t, err, fencesql.ErrInput)
+			assert.ErrorIs(t, rt.Err(g.Trigger(table)), fencesql.ErrInput)
 		}
 		for range 2 {
 			for _, s := range statements {
-				_, err := db.ExecContext(ctx, s)
-				require.NoError(t, err, s)
+				require.NoError(t, rt.Err(db.ExecContext(ctx, s)), s)
 			}
 		}
 		refused := func(err error) {
@@ -235,29 +232,22 @@ func TestTriggerRefusesWritesThatHaveNotEntered(t *testing.T) {
 
 		// One that says that it has entered, and has not: the token is looked at again.
 		require.NoError(t, g.Check(ctx, "mine", 6))
-		tx, err := db.BeginTx(ctx, nil)
-		require.NoError(t, err)
-		_, err = tx.ExecContext(ctx, "SET LOCAL redquorum.fence = '6d696e65:5'")
-		require.NoError(t, err)
+		tx := rt.Must(db.BeginTx(ctx, nil))(t)
+		require.NoError(t, rt.Err(tx.ExecContext(ctx, "SET LOCAL redquorum.fence = '6d696e65:5'")))
 		refused(write("forged")(tx))
 		require.NoError(t, tx.Rollback())
 
 		// A savepoint that is undone undoes the entry.
-		tx, err = db.BeginTx(ctx, nil)
-		require.NoError(t, err)
-		_, err = tx.ExecContext(ctx, "SAVEPOINT s")
-		require.NoError(t, err)
+		tx = rt.Must(db.BeginTx(ctx, nil))(t)
+		require.NoError(t, rt.Err(tx.ExecContext(ctx, "SAVEPOINT s")))
 		require.NoError(t, g.Enter(ctx, tx, "mine", 6))
-		_, err = tx.ExecContext(ctx, "ROLLBACK TO s")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(tx.ExecContext(ctx, "ROLLBACK TO s")))
 		refused(write("undone")(tx))
 		require.NoError(t, tx.Rollback())
 
-		open, err := g.Trigger("data")
-		require.NoError(t, err)
+		open := rt.Must(g.Trigger("data"))(t)
 		for _, s := range open {
-			_, err := db.ExecContext(ctx, s)
-			require.NoError(t, err, s)
+			require.NoError(t, rt.Err(db.ExecContext(ctx, s)), s)
 		}
 		require.NoError(t, g.Tx(ctx, nil, "another", 5, write("another")))
 		_, err = db.ExecContext(ctx, "DELETE FROM data")

@@ -20,6 +20,7 @@ import (
 	"github.com/redquorum/redquorum/fence/fencepgx"
 	"github.com/redquorum/redquorum/fence/fencesql"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // pgxRows is a storage: a row of data for each resource.
@@ -55,13 +56,11 @@ func (r pgxRows) Overwrite(ctx context.Context, resource, value string) error {
 // pool opens the database with pgx. change may change what it is opened with.
 func (d *database) pool(t testing.TB, change ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(d.source)
-	require.NoError(t, err)
+	config := rt.Must(pgxpool.ParseConfig(d.source))(t)
 	for _, c := range change {
 		c(config)
 	}
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	require.NoError(t, err)
+	pool := rt.Must(pgxpool.NewWithConfig(context.Background(), config))(t)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -70,8 +69,7 @@ func (d *database) pool(t testing.TB, change ...func(*pgxpool.Config)) *pgxpool.
 func (d *database) overPgx(t testing.TB) fencetest.Fixture {
 	answering(t, d.connect(t))
 	pool := d.pool(t)
-	g, err := fencepgx.New(pool)
-	require.NoError(t, err)
+	g := rt.Must(fencepgx.New(pool))(t)
 	again := func() (fencetest.Fixture, error) {
 		err := d.restart()
 		if err != nil {
@@ -121,8 +119,7 @@ func TestPgxEntersWithoutARoundTrip(t *testing.T) {
 	d.fixture(t)
 	var trips batches
 	pool := d.pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = &trips, 1 })
-	g, err := fencepgx.New(pool)
-	require.NoError(t, err)
+	g := rt.Must(fencepgx.New(pool))(t)
 	ctx := t.Context()
 	write := func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, d.put(), []byte("r"), "v")
@@ -153,8 +150,7 @@ func TestPgxModesAndConnections(t *testing.T) {
 	f := d.fixture(t)
 	ctx := t.Context()
 	use := func(t *testing.T, db fencepgx.DB) {
-		g, err := fencepgx.New(db)
-		require.NoError(t, err)
+		g := rt.Must(fencepgx.New(db))(t)
 		require.NoError(t, g.Verify(ctx))
 		resource := t.Name() + "\x00\xff'\\"
 		put := func(token uint64, value string, o pgx.TxOptions) error {
@@ -181,8 +177,7 @@ func TestPgxModesAndConnections(t *testing.T) {
 		require.NoError(t, put(fence.MaxToken-1, "", pgx.TxOptions{BeginQuery: "begin isolation level repeatable read", CommitQuery: "commit and no chain"}))
 		require.NoError(t, g.Check(ctx, resource, fence.MaxToken))
 		assert.ErrorIs(t, put(fence.MaxToken-1, "late", pgx.TxOptions{}), fence.ErrStale)
-		value, err := f.Storage.Get(ctx, resource)
-		require.NoError(t, err)
+		value := rt.Must(f.Storage.Get(ctx, resource))(t)
 		assert.Equal(t, "six", value)
 	}
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe,
@@ -195,17 +190,14 @@ func TestPgxModesAndConnections(t *testing.T) {
 	}
 	pool := d.pool(t)
 	t.Run("around a pool", func(t *testing.T) { use(t, struct{ *pgxpool.Pool }{pool}) })
-	conn, err := pool.Acquire(ctx)
-	require.NoError(t, err)
+	conn := rt.Must(pool.Acquire(ctx))(t)
 	defer conn.Release()
 	t.Run("connection of a pool", func(t *testing.T) { use(t, conn) })
 	t.Run("connection", func(t *testing.T) { use(t, conn.Conn()) })
 	t.Run("inside a transaction", func(t *testing.T) {
-		tx, err := conn.Begin(ctx)
-		require.NoError(t, err)
+		tx := rt.Must(conn.Begin(ctx))(t)
 		for _, db := range []fencepgx.DB{conn, conn.Conn()} {
-			g, err := fencepgx.New(db)
-			require.NoError(t, err)
+			g := rt.Must(fencepgx.New(db))(t)
 			assert.ErrorIs(t, g.Check(ctx, "r", 5), fencepgx.ErrInput)
 			assert.ErrorIs(t, g.Tx(ctx, pgx.TxOptions{}, "r", 5, func(pgx.Tx) error { return nil }), fencepgx.ErrInput)
 		}
@@ -232,10 +224,9 @@ func TestPgxWantsTransactionsInBatches(t *testing.T) {
 	t.Parallel()
 	d := postgres(t)
 	f := d.pgxFixture(t)
-	g, err := fencepgx.New(unaware{f.Storage.(pgxRows).pool})
-	require.NoError(t, err)
+	g := rt.Must(fencepgx.New(unaware{f.Storage.(pgxRows).pool}))(t)
 	require.NoError(t, g.Check(t.Context(), "r", 5))
-	err = g.Tx(t.Context(), pgx.TxOptions{}, "r", 5, func(pgx.Tx) error { t.Error("ran"); return nil })
+	err := g.Tx(t.Context(), pgx.TxOptions{}, "r", 5, func(pgx.Tx) error { t.Error("ran"); return nil })
 	assert.Equal(t, fence.StepBegin, stepOf(t, err))
 	assert.ErrorIs(t, err, fencepgx.ErrInput)
 	assert.Zero(t, f.Storage.(pgxRows).pool.Stat().AcquiredConns())
@@ -251,14 +242,11 @@ func TestPgxAndDatabaseSQLShareATable(t *testing.T) {
 	old := f.Guard.(*fencesql.Guard)
 	g := p.Guard.(*fencepgx.Guard)
 	assert.Equal(t, old.Schema(), g.Schema())
-	want, err := old.Trigger("data", "r")
-	require.NoError(t, err)
-	statements, err := g.Trigger("data", "r")
-	require.NoError(t, err)
+	want := rt.Must(old.Trigger("data", "r"))(t)
+	statements := rt.Must(g.Trigger("data", "r"))(t)
 	assert.Equal(t, want, statements)
 	for _, s := range statements {
-		_, err := p.Storage.(pgxRows).pool.Exec(ctx, s)
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(p.Storage.(pgxRows).pool.Exec(ctx, s)))
 	}
 	require.NoError(t, f.Storage.Put(ctx, "r", 5, "five", nil))
 	require.NoError(t, p.Storage.Put(ctx, "r", 6, "six", nil))
@@ -268,11 +256,9 @@ func TestPgxAndDatabaseSQLShareATable(t *testing.T) {
 	assert.ErrorContains(t, p.Storage.Overwrite(ctx, "r", "v"), "redquorum")
 	assert.ErrorContains(t, p.Storage.Put(ctx, "another", 6, "v", nil), "redquorum")
 	for token, want := range map[uint64]error{6: fence.ErrStale, 8: fencepgx.ErrNotClaimed} { // and it knows no entry that was refused
-		tx, err := p.Storage.(pgxRows).pool.Begin(ctx)
-		require.NoError(t, err)
+		tx := rt.Must(p.Storage.(pgxRows).pool.Begin(ctx))(t)
 		require.ErrorIs(t, g.Enter(ctx, tx, "r", token), want)
-		_, err = tx.Exec(ctx, d.put(), []byte("r"), "late")
-		assert.ErrorContains(t, err, "redquorum", "token %d", token)
+		assert.ErrorContains(t, rt.Err(tx.Exec(ctx, d.put(), []byte("r"), "late")), "redquorum", "token %d", token)
 		require.NoError(t, tx.Rollback(ctx))
 	}
 }
@@ -332,14 +318,12 @@ func TestPgxTxClaimsRepeatsAndRollsBack(t *testing.T) {
 	err = g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error { return g.Enter(ctx, tx, "s", 8) })
 	assert.Equal(t, fence.StepWrite, stepOf(t, err))
 	assert.ErrorIs(t, err, fencepgx.ErrNotClaimed)
-	value, err := f.Storage.Get(ctx, "r")
-	require.NoError(t, err)
+	value := rt.Must(f.Storage.Get(ctx, "r"))(t)
 	assert.Equal(t, "seven", value)
 	assert.ErrorIs(t, g.Check(ctx, "r", 7), fence.ErrStale, "8 was claimed")
 
 	// A table that forgets, which it must not: Tx claims again.
-	_, err = pool.Exec(ctx, "DELETE FROM redquorum_fence")
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(pool.Exec(ctx, "DELETE FROM redquorum_fence")))
 
 	calls := 0
 	require.NoError(t, g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error {
@@ -374,8 +358,7 @@ func TestPgxTxRepeatsWhatTheServerAsksFor(t *testing.T) {
 		return err
 	}))
 	assert.Equal(t, 2, calls)
-	value, err := f.Storage.Get(ctx, "r")
-	require.NoError(t, err)
+	value := rt.Must(f.Storage.Get(ctx, "r"))(t)
 	assert.Equal(t, "11", value)
 }
 
@@ -402,10 +385,8 @@ func TestBadInputOfPgx(t *testing.T) {
 		assert.ErrorIs(t, err, fencepgx.ErrInput)
 		assert.Nil(t, none)
 	}
-	_, err := fencepgx.New(nil)
-	assert.ErrorIs(t, err, fencepgx.ErrInput)
-	_, err = g.Trigger("a.b.c")
-	assert.ErrorIs(t, err, fencepgx.ErrInput)
+	assert.ErrorIs(t, rt.Err(fencepgx.New(nil)), fencepgx.ErrInput)
+	assert.ErrorIs(t, rt.Err(g.Trigger("a.b.c")), fencepgx.ErrInput)
 
 	nothing := func(pgx.Tx) error { t.Error("ran"); return nil }
 	negative := int64(-1)
@@ -437,20 +418,16 @@ func TestBadInputOfPgx(t *testing.T) {
 		assert.ErrorIs(t, err, c.want)
 	}
 
-	missing, err := fencepgx.New(pool, fencepgx.Table("missing"))
-	require.NoError(t, err)
+	missing := rt.Must(fencepgx.New(pool, fencepgx.Table("missing")))(t)
 	assert.Equal(t, fence.StepProbe, stepOf(t, missing.Verify(ctx)))
 	assert.Equal(t, fence.StepClaim, stepOf(t, missing.Check(ctx, "r", 5)))
 	assert.Equal(t, fence.StepClaim, stepOf(t, missing.Tx(ctx, pgx.TxOptions{}, "r", 5, nothing)))
-	tx, err := pool.Begin(ctx)
-	require.NoError(t, err)
+	tx := rt.Must(pool.Begin(ctx))(t)
 	assert.Equal(t, fence.StepEnter, stepOf(t, missing.Enter(ctx, tx, "r", 5)))
 	require.NoError(t, tx.Rollback(ctx))
 
-	_, err = pool.Exec(ctx, "CREATE UNLOGGED TABLE fleeting (LIKE redquorum_fence INCLUDING ALL)")
-	require.NoError(t, err)
-	fleeting, err := fencepgx.New(pool, fencepgx.Table("fleeting"))
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(pool.Exec(ctx, "CREATE UNLOGGED TABLE fleeting (LIKE redquorum_fence INCLUDING ALL)")))
+	fleeting := rt.Must(fencepgx.New(pool, fencepgx.Table("fleeting")))(t)
 	assert.ErrorIs(t, fleeting.Verify(ctx), fencepgx.ErrUnfit)
 
 	// A context that ends in each step.
@@ -458,7 +435,7 @@ func TestBadInputOfPgx(t *testing.T) {
 	cancel()
 	assert.Equal(t, fence.StepClaim, stepOf(t, g.Check(ended, "r", 5)))
 	assert.ErrorIs(t, g.Check(ended, "r", 5), context.Canceled)
-	err = g.Tx(ended, pgx.TxOptions{}, "r", 5, nothing)
+	err := g.Tx(ended, pgx.TxOptions{}, "r", 5, nothing)
 	assert.Equal(t, fence.StepBegin, stepOf(t, err))
 	assert.ErrorIs(t, err, context.Canceled)
 	half := func(ctx context.Context, tx pgx.Tx) error {
@@ -495,8 +472,7 @@ func TestBadInputOfPgx(t *testing.T) {
 			}, time.Minute, time.Millisecond)
 		}
 	}))
-	value, err := f.Storage.Get(ctx, "r")
-	require.NoError(t, err)
+	value := rt.Must(f.Storage.Get(ctx, "r"))(t)
 	assert.Empty(t, value)
 
 	pool.Close()

@@ -24,6 +24,7 @@ import (
 	"github.com/redquorum/redquorum/fence/fenceobj"
 	"github.com/redquorum/redquorum/fence/fences3"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 var s3Credentials = aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}
@@ -41,8 +42,7 @@ func fakeS3(t *testing.T, between func(http.Handler) http.Handler) *fences3.Stor
 	server := httptest.NewServer(between(gofakes3.New(s3mem.New()).Server()))
 	t.Cleanup(server.Close)
 	client := s3Client(server.URL, nil)
-	_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String("bucket")})))
 	return fences3.New(client, "bucket")
 }
 
@@ -113,8 +113,7 @@ func (s states) Overwrite(ctx context.Context, resource, value string) error {
 func bucket(t *testing.T) fencetest.Fixture {
 	store := fakeS3(t, asIs)
 	open := func() (*fenceobj.Guard, error) { return fenceobj.Open(t.Context(), store, "locks/") }
-	g, err := open()
-	require.NoError(t, err)
+	g := rt.Must(open())(t)
 	return fencetest.Fixture{
 		Guard: g, Storage: states{g, store},
 		Reopen: func() (fence.Guard, error) { return open() },
@@ -168,14 +167,12 @@ func TestLostAnswerOfABucketIsNoConflict(t *testing.T) {
 	assert.ErrorIs(t, store.Put(ctx, "k", []byte("late"), version), fenceobj.ErrConflict)
 	assert.ErrorIs(t, store.Put(ctx, "gone", []byte("late"), version), fenceobj.ErrConflict)
 
-	g, err := fenceobj.Open(ctx, store, "locks/")
-	require.NoError(t, err)
+	g := rt.Must(fenceobj.Open(ctx, store, "locks/"))(t)
 	require.NoError(t, g.Check(ctx, "r", 5))
 	calls := 0
 	lose.Store(true)
 	require.NoError(t, g.Update(ctx, "r", 5, func(state []byte) ([]byte, error) { calls++; return append(state, 'x'), nil }))
-	state, err := g.Claim(ctx, "r", 5)
-	require.NoError(t, err)
+	state := rt.Must(g.Claim(ctx, "r", 5))(t)
 	assert.Equal(t, "x", string(state), "one addition, and not two")
 	assert.Equal(t, 1, calls)
 }
@@ -184,8 +181,7 @@ func TestLostAnswerOfABucketIsNoConflict(t *testing.T) {
 func TestMissingBucketIsAnError(t *testing.T) {
 	t.Parallel()
 	dead := httptest.NewServer(nil)
-	at, err := url.Parse(dead.URL)
-	require.NoError(t, err)
+	at := rt.Must(url.Parse(dead.URL))(t)
 	dead.Close()
 	for _, h := range []http.Handler{gofakes3.New(s3mem.New()).Server(), httputil.NewSingleHostReverseProxy(at)} {
 		server := httptest.NewServer(h)

@@ -16,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/fence/fencepgx"
 	"github.com/redquorum/redquorum/fence/fencesql"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // rows is a storage: a row of data for each resource.
@@ -57,8 +58,7 @@ func (d *database) fixture(t *testing.T) fencetest.Fixture {
 	db := d.connect(t)
 	g := d.guard(t, db)
 	for _, table := range []string{"redquorum_fence", "data"} {
-		_, err := db.ExecContext(t.Context(), "DELETE FROM "+table)
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(db.ExecContext(t.Context(), "DELETE FROM "+table)))
 	}
 	return d.over(t, db, g)
 }
@@ -108,8 +108,7 @@ func TestHolderThatStopsInsideATransactionBlocksForAWhile(t *testing.T) {
 		"PostgreSQL": over(postgres), "MariaDB": over(mariadb), "pgx": func(t *testing.T) fencetest.Fixture {
 			d := postgres(t)
 			pool := d.pgxFixture(t).Storage.(pgxRows).pool
-			g, err := fencepgx.New(pool, fencepgx.HoldTimeout(time.Second))
-			require.NoError(t, err)
+			g := rt.Must(fencepgx.New(pool, fencepgx.HoldTimeout(time.Second)))(t)
 			return fencetest.Fixture{Guard: g, Storage: pgxRows{d, pool, g}}
 		},
 	} {
@@ -126,8 +125,7 @@ func TestHolderThatStopsInsideATransactionBlocksForAWhile(t *testing.T) {
 			if step := stepOf(t, err); name == "pgx" {
 				assert.Equal(t, fence.StepWrite, step)
 			}
-			value, err := f.Storage.Get(ctx, "r")
-			require.NoError(t, err)
+			value := rt.Must(f.Storage.Get(ctx, "r"))(t)
 			assert.Equal(t, "before", value)
 			assert.ErrorIs(t, f.Storage.Put(ctx, "r", 33, "late", nil), fence.ErrStale)
 		})
@@ -214,14 +212,12 @@ func TestTxClaimsRepeatsAndRollsBack(t *testing.T) {
 				panic(broken)
 			})
 		})
-		value, err := f.Get(ctx, "r")
-		require.NoError(t, err)
+		value := rt.Must(f.Get(ctx, "r"))(t)
 		assert.Equal(t, "seven", value)
 		assert.ErrorIs(t, g.Check(ctx, "r", 7), fence.ErrStale, "8 was claimed")
 
 		// A table that forgets, which it must not: Tx claims again.
-		_, err = db.ExecContext(ctx, "DELETE FROM redquorum_fence")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(db.ExecContext(ctx, "DELETE FROM redquorum_fence")))
 
 		// A function that enters another name, which nobody has claimed, has its error back.
 		err = g.Tx(ctx, nil, "r", 8, func(tx *sql.Tx) error { return g.Enter(ctx, tx, "s", 8) })
@@ -267,14 +263,12 @@ func TestBadInputOfDatabases(t *testing.T) {
 		// A token that nobody has claimed, and one above the claimed one.
 		require.NoError(t, g.Check(ctx, "r", 4))
 		for resource, token := range map[string]uint64{"none": 5, "r": 5} {
-			tx, err := db.BeginTx(ctx, nil)
-			require.NoError(t, err)
+			tx := rt.Must(db.BeginTx(ctx, nil))(t)
 			assert.ErrorIs(t, g.Enter(ctx, tx, resource, token), fencesql.ErrNotClaimed)
 			require.NoError(t, tx.Rollback())
 		}
 
-		missing, err := fencesql.New(db, d.dialect, fencesql.Table("missing"))
-		require.NoError(t, err)
+		missing := rt.Must(fencesql.New(db, d.dialect, fencesql.Table("missing")))(t)
 		assert.Equal(t, fence.StepProbe, step(missing.Verify(ctx)))
 		assert.Equal(t, fence.StepClaim, step(missing.Check(ctx, "r", 5)))
 		assert.Equal(t, fence.StepClaim, step(missing.Tx(ctx, nil, "r", 5, nothing)))
@@ -282,8 +276,7 @@ func TestBadInputOfDatabases(t *testing.T) {
 			if wrong == d.dialect {
 				continue
 			}
-			other, err := fencesql.New(db, wrong)
-			require.NoError(t, err)
+			other := rt.Must(fencesql.New(db, wrong))(t)
 			assert.Equal(t, fence.StepProbe, step(other.Verify(ctx)), "%v is not %v", d.dialect, wrong)
 		}
 
@@ -295,7 +288,7 @@ func TestBadInputOfDatabases(t *testing.T) {
 		require.NoError(t, g.Check(ctx, "r", 5))
 		assert.Equal(t, fence.StepBegin, step(g.Tx(ended, nil, "r", 5, nothing)))
 		during, cancel := context.WithCancel(ctx)
-		err = g.Tx(during, nil, "r", 5, func(tx *sql.Tx) error {
+		err := g.Tx(during, nil, "r", 5, func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(during, d.put(), []byte("r"), "half")
 			cancel()
 			return err
@@ -310,8 +303,7 @@ func TestBadInputOfDatabases(t *testing.T) {
 		})
 		assert.Equal(t, fence.StepWrite, step(err))
 		assert.ErrorIs(t, err, context.Canceled)
-		value, err := f.Get(ctx, "r")
-		require.NoError(t, err)
+		value := rt.Must(f.Get(ctx, "r"))(t)
 		assert.Empty(t, value)
 
 		require.NoError(t, db.Close())

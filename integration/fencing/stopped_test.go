@@ -77,8 +77,7 @@ func muster(t testing.TB, o terms) *troop {
 		p.cmd.Stderr = &p.noise
 		p.in, err = p.cmd.StdinPipe()
 		require.NoError(t, err)
-		out, err := p.cmd.StdoutPipe()
-		require.NoError(t, err)
+		out := rt.Must(p.cmd.StdoutPipe())(t)
 		require.NoError(t, p.cmd.Start())
 		go tr.listen(p, out)
 		t.Cleanup(func() {
@@ -175,11 +174,9 @@ func (tr *troop) order(o order, to ...*process) {
 	tr.t.Helper()
 	tr.orders++
 	o.N = tr.orders
-	line, err := json.Marshal(o)
-	require.NoError(tr.t, err)
+	line := rt.Must(json.Marshal(o))(tr.t)
 	for _, p := range to {
-		_, err := p.in.Write(append(line, '\n'))
-		require.NoError(tr.t, err)
+		require.NoError(tr.t, rt.Err(p.in.Write(append(line, '\n'))))
 	}
 }
 
@@ -208,8 +205,7 @@ func (tr *troop) run(set string, use fencetest.Use) {
 func (tr *troop) rest(f fencetest.Fixture) fencetest.SetResult {
 	tr.t.Helper()
 	tr.calm()
-	value, err := f.Storage.Get(tr.t.Context(), tr.task.Set)
-	require.NoError(tr.t, err)
+	value := rt.Must(f.Storage.Get(tr.t.Context(), tr.task.Set))(tr.t)
 	there := strings.Fields(value)
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -340,8 +336,7 @@ func stopped(t *testing.T, kind string, v volume) {
 	for _, s := range cluster.Servers {
 		urls = append(urls, "redis://"+s.Addr())
 	}
-	watcher, err := redlock.Open(t.Context(), urls, redlock.WithConfig(quick(stoppedTTL)))
-	require.NoError(t, err)
+	watcher := rt.Must(redlock.Open(t.Context(), urls, redlock.WithConfig(quick(stoppedTTL))))(t)
 	t.Cleanup(func() { _ = watcher.Close() })
 	voting(t, watcher)
 	tr := muster(t, terms{URLs: urls, TTL: stoppedTTL, Kind: kind, At: at})

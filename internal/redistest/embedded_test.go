@@ -21,8 +21,7 @@ import (
 
 func dial(t testing.TB, d redistest.Dialer, addr string) *redistest.Client {
 	t.Helper()
-	c, err := redistest.DialClient(t.Context(), d, addr)
-	require.NoError(t, err)
+	c := rt.Must(redistest.DialClient(t.Context(), d, addr))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -109,8 +108,7 @@ func TestEmbeddedServesTCP(t *testing.T) {
 	_, err = c.ReceiveFor(time.Minute)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
-	_, err = redistest.DialClient(t.Context(), &net.Dialer{}, addr)
-	require.ErrorContains(t, err, "refused")
+	require.ErrorContains(t, rt.Err(redistest.DialClient(t.Context(), &net.Dialer{}, addr)), "refused")
 
 	require.NoError(t, e.Restart(true))
 	require.Equal(t, addr, e.Addr())
@@ -121,13 +119,11 @@ func TestEmbeddedServesTCP(t *testing.T) {
 	late := dial(t, &net.Dialer{}, addr)
 	require.NoError(t, late.Send([]string{"PING"}))
 	e.Resume()
-	v, err := late.ReceiveFor(time.Minute)
-	require.NoError(t, err)
+	v := rt.Must(late.ReceiveFor(time.Minute))(t)
 	require.Equal(t, "PONG", v)
 
 	e.Faults().Cut()
-	_, err = c.ReceiveFor(time.Minute)
-	require.Error(t, err)
+	require.Error(t, rt.Err(c.ReceiveFor(time.Minute)))
 }
 
 func TestWhatIsNotRESPIsAnsweredLikeRedisDoes(t *testing.T) {
@@ -135,16 +131,12 @@ func TestWhatIsNotRESPIsAnsweredLikeRedisDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			c := dial(t, s.Dialer(), s.Addr())
-			_, err := c.Conn().Write([]byte("PING\r\n*1\r\n:1\r\n"))
-			require.NoError(t, err)
-			v, err := c.ReceiveFor(time.Minute)
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(c.Conn().Write([]byte("PING\r\n*1\r\n:1\r\n"))))
+			v := rt.Must(c.ReceiveFor(time.Minute))(t)
 			require.Equal(t, "PONG", v, "inline commands work")
-			v, err = c.ReceiveFor(time.Minute)
-			require.NoError(t, err)
+			v = rt.Must(c.ReceiveFor(time.Minute))(t)
 			require.ErrorContains(t, v.(redistest.Error), "Protocol error")
-			_, err = c.ReceiveFor(time.Minute)
-			require.ErrorIs(t, err, io.EOF)
+			require.ErrorIs(t, rt.Err(c.ReceiveFor(time.Minute)), io.EOF)
 		})
 	}
 }

@@ -23,8 +23,7 @@ func told(t *testing.T, r interface {
 	Do(ctx context.Context, args ...string) (any, error)
 }, args ...string) any {
 	t.Helper()
-	v, err := r.Do(t.Context(), args...)
-	require.NoError(t, err)
+	v := rt.Must(r.Do(t.Context(), args...))(t)
 	return v
 }
 
@@ -50,16 +49,14 @@ func TestRealPersistence(t *testing.T) {
 			} else {
 				require.NoError(t, r.Restart(true))
 			}
-			v, err := r.Do(t.Context(), "GET", "k")
-			require.NoError(t, err)
+			v := rt.Must(r.Do(t.Context(), "GET", "k"))(t)
 			if tc.want == nil {
 				require.Equal(t, "2", v, "a refused Restart leaves the server alone")
 			} else {
 				require.Equal(t, tc.want, v)
 			}
 			require.NoError(t, r.Restart(false))
-			v, err = r.Do(t.Context(), "GET", "k")
-			require.NoError(t, err)
+			v = rt.Must(r.Do(t.Context(), "GET", "k"))(t)
 			require.Nil(t, v)
 		})
 	}
@@ -84,19 +81,16 @@ func TestRealKeepChoosesWhatTheNextStartFinds(t *testing.T) {
 // the client reads what came before that all the same.
 func TestLinkPassesOnWhatAServerSaysBeforeItHangsUp(t *testing.T) {
 	r := rt.Real(t, 1).Real(0)
-	c, err := redistest.DialClient(t.Context(), r.Dialer(), r.Addr())
-	require.NoError(t, err)
+	c := rt.Must(redistest.DialClient(t.Context(), r.Dialer(), r.Addr()))(t)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	told(t, c, "CONFIG", "SET", "maxclients", "1")
 	for range 300 {
-		conn, err := r.Dialer().DialContext(t.Context(), "tcp", r.Addr())
-		require.NoError(t, err)
+		conn := rt.Must(r.Dialer().DialContext(t.Context(), "tcp", r.Addr()))(t)
 		for range 3 { // the server's side may be closed before the last
 			_, _ = conn.Write([]byte("PING\r\n"))
 			runtime.Gosched()
 		}
-		line, err := bufio.NewReader(conn).ReadString('\n')
-		require.NoError(t, err)
+		line := rt.Must(bufio.NewReader(conn).ReadString('\n'))(t)
 		require.Equal(t, "-ERR max number of clients reached\r\n", line)
 		require.NoError(t, conn.Close())
 	}
@@ -104,8 +98,7 @@ func TestLinkPassesOnWhatAServerSaysBeforeItHangsUp(t *testing.T) {
 
 func TestRealRemovesItsDirectory(t *testing.T) {
 	rt.Needs(t)
-	r, err := redistest.StartReal(t.Context(), redistest.RealConfig{})
-	require.NoError(t, err)
+	r := rt.Must(redistest.StartReal(t.Context(), redistest.RealConfig{}))(t)
 	require.DirExists(t, r.Dir())
 	require.NoError(t, r.Close())
 	require.NoDirExists(t, r.Dir())
@@ -117,8 +110,7 @@ func TestRealRemovesItsDirectory(t *testing.T) {
 // The process must not outlive a test binary that was killed. The test runs itself as the parent.
 func TestRealDiesWithItsParent(t *testing.T) {
 	if os.Getenv("REDISTEST_PARENT") != "" {
-		r, err := redistest.StartReal(context.Background(), redistest.RealConfig{Persist: redistest.Volatile})
-		require.NoError(t, err)
+		r := rt.Must(redistest.StartReal(context.Background(), redistest.RealConfig{Persist: redistest.Volatile}))(t)
 		fmt.Println("server", r.Pid(), r.Dir())
 		select {}
 	}
@@ -128,8 +120,7 @@ func TestRealDiesWithItsParent(t *testing.T) {
 	}
 	parent := exec.Command(os.Args[0], "-test.run=^TestRealDiesWithItsParent$", "-test.v")
 	parent.Env = append(os.Environ(), "REDISTEST_PARENT=1")
-	out, err := parent.StdoutPipe()
-	require.NoError(t, err)
+	out := rt.Must(parent.StdoutPipe())(t)
 	require.NoError(t, parent.Start())
 	defer func() { _ = parent.Wait() }()
 	defer func() { _ = parent.Process.Kill() }()

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -97,8 +98,7 @@ func released(t *testing.T, c *redlock.Client, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	lease, err := c.Mutex(name).Lock(ctx)
-	require.NoError(t, err)
+	lease := rt.Must(c.Mutex(name).Lock(ctx))(t)
 	require.NoError(t, lease.Unlock(ctx))
 }
 
@@ -118,8 +118,7 @@ func TestLockWaitsForAMomentWhereItIsHeldForLonger(t *testing.T) {
 			start = time.Now()
 			time.AfterFunc(c.wait/2, func() { _ = other.Unlock(t.Context()) })
 			synctest.Wait()
-			held, err := l.Lock(t.Context(), "nightly")
-			require.NoError(t, err)
+			held := rt.Must(l.Lock(t.Context(), "nightly"))(t)
 			require.InDelta(t, c.wait/2, time.Since(start), float64(10*time.Millisecond))
 			require.NoError(t, held.Unlock(t.Context()))
 
@@ -127,8 +126,7 @@ func TestLockWaitsForAMomentWhereItIsHeldForLonger(t *testing.T) {
 			defer cancel()
 			time.Sleep(c.atLeast + time.Second)
 			d.Take("nightly")
-			_, err = l.Lock(gone, "nightly")
-			require.ErrorIs(t, err, context.DeadlineExceeded, "the caller's own")
+			require.ErrorIs(t, rt.Err(l.Lock(gone, "nightly")), context.DeadlineExceeded, "the caller's own")
 		})
 	}
 }
@@ -185,16 +183,14 @@ func TestJobDoesNotRunAgainWhereTheClockIsBehind(t *testing.T) {
 func TestJobIsFreeAfterTheLeastTime(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, ours, theirs *redlock.Client) {
 		began := time.Now()
-		l, err := NewLocker(ours, AtLeast(time.Second)).Lock(t.Context(), "nightly")
-		require.NoError(t, err)
+		l := rt.Must(NewLocker(ours, AtLeast(time.Second)).Lock(t.Context(), "nightly"))(t)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel() // the scheduler is shut down
 		require.NoError(t, l.Unlock(ended))
 		released(t, theirs, "nightly")
 		require.WithinRange(t, time.Now(), began.Add(time.Second), began.Add(time.Second+10*time.Millisecond))
 
-		l, err = NewLocker(ours).Lock(t.Context(), "nightly")
-		require.NoError(t, err)
+		l = rt.Must(NewLocker(ours).Lock(t.Context(), "nightly"))(t)
 		require.NoError(t, l.Unlock(ended))
 		lease, err := theirs.Mutex("nightly").TryLock(t.Context())
 		require.NoError(t, err, "without a least time it is free at once")
@@ -214,8 +210,7 @@ func TestLeastTimeIsOneThatMembersKeep(t *testing.T) {
 		// A shorter lease is made long enough before the job begins.
 		l, err := NewLocker(c, AtLeast(2*time.Minute), LockOptions(redlock.TTL(10*time.Second))).Lock(t.Context(), "nightly")
 		require.NoError(t, err)
-		seen, err := c.Inspect(t.Context(), "nightly")
-		require.NoError(t, err)
+		seen := rt.Must(c.Inspect(t.Context(), "nightly"))(t)
 		require.Greater(t, seen.Members[0].Votes[0].TTL, 20*time.Second)
 		require.NoError(t, l.Unlock(t.Context()))
 	})
@@ -266,12 +261,10 @@ func leads(t *testing.T, e *Elector) {
 func TestLostLeaseEndsTheLead(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, c, _ *redlock.Client) {
 		e := NewElector(c.Election("scheduler"))
-		lease, err := c.Election("scheduler").Campaign(t.Context(), nil)
-		require.NoError(t, err)
+		lease := rt.Must(c.Election("scheduler").Campaign(t.Context(), nil))(t)
 		e.set(lease)
 		require.NoError(t, e.IsLeader(t.Context()))
-		_, err = c.ForceUnlock(t.Context(), "scheduler")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(c.ForceUnlock(t.Context(), "scheduler")))
 		require.ErrorIs(t, lease.Extend(t.Context(), time.Minute), redlock.ErrLost)
 		require.ErrorIs(t, e.IsLeader(t.Context()), ErrNotLeader)
 	})

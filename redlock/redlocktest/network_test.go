@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -27,8 +28,7 @@ func TestNetworkDelaysEachWayOfOneClientAtTheMembersThatItNames(t *testing.T) {
 		}()
 		time.Sleep(29 * time.Millisecond)
 		held := func() int {
-			seen, err := near.Inspect(t.Context(), "k")
-			require.NoError(t, err)
+			seen := rt.Must(near.Inspect(t.Context(), "k"))(t)
 			return len(seen.Holders)
 		}
 		require.Zero(t, held(), "the requests are under way, but for that to member 2")
@@ -69,8 +69,7 @@ func TestNetworkLosesOneWayWithoutAWord(t *testing.T) {
 					tried <- err
 				}()
 				synctest.Wait()
-				seen, err := other.Inspect(t.Context(), "k")
-				require.NoError(t, err)
+				seen := rt.Must(other.Inspect(t.Context(), "k"))(t)
 				require.Equal(t, tc.executed, len(seen.Holders) == 1, "%+v", seen.Holders)
 				require.ErrorIs(t, <-tried, redlock.ErrNoQuorum)
 				for _, m := range d.Client.Members()[:2] {
@@ -115,15 +114,13 @@ func TestNetworkThatIsWholeAgainIsConnectedAgain(t *testing.T) {
 			t.Run(broken+", "+name, func(t *testing.T) {
 				fake(t, func(t *testing.T, d *redlocktest.Deployment) {
 					d.Network(d.Client, n)
-					_, err := d.Client.Mutex("k").TryLock(t.Context())
-					require.ErrorIs(t, err, redlock.ErrNoQuorum)
+					require.ErrorIs(t, rt.Err(d.Client.Mutex("k").TryLock(t.Context())), redlock.ErrNoQuorum)
 					require.NoError(t, d.Open().Close(), "others do not notice")
 					began := time.Now()
 					mend(d)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
-					l, err := d.Client.Mutex("k").Lock(ctx)
-					require.NoError(t, err)
+					l := rt.Must(d.Client.Mutex("k").Lock(ctx))(t)
 					require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
 					require.NoError(t, l.Unlock(t.Context()))
 				})
@@ -142,8 +139,7 @@ func TestCrashReleasesNothingAndIsForGood(t *testing.T) {
 		d.Heal()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		next, err := other.Mutex("k").Lock(ctx)
-		require.NoError(t, err)
+		next := rt.Must(other.Mutex("k").Lock(ctx))(t)
 		require.Greater(t, time.Since(crashed), 7*time.Second, "its TTL ends, and nobody has renewed it")
 		require.LessOrEqual(t, time.Since(crashed), 9*time.Second+time.Second)
 		require.ErrorIs(t, l.Err(), redlock.ErrLost, "the code that used it has heard in time")
@@ -152,8 +148,7 @@ func TestCrashReleasesNothingAndIsForGood(t *testing.T) {
 		}
 		require.NoError(t, next.Unlock(t.Context()))
 		time.Sleep(time.Minute)
-		_, err = d.Client.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, rt.Err(d.Client.Mutex("k").TryLock(t.Context())), redlock.ErrNoQuorum)
 	})
 }
 

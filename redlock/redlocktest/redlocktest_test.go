@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -40,13 +41,11 @@ func TestJobStopsWhenItsLeaseIsLost(t *testing.T) {
 
 // The test that the README shows is the one above.
 func TestREADMEShowsATestThatPasses(t *testing.T) {
-	ours, err := os.ReadFile("redlocktest_test.go")
-	require.NoError(t, err)
+	ours := rt.Must(os.ReadFile("redlocktest_test.go"))(t)
 	_, code, found := strings.Cut(string(ours), "\nfunc TestJobStopsWhenItsLeaseIsLost(")
 	require.True(t, found)
 	code, _, _ = strings.Cut(code, "\n}\n")
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	require.NoError(t, err)
+	readme := rt.Must(os.ReadFile(filepath.Join("..", "..", "README.md")))(t)
 	require.Contains(t, string(readme), "func TestJobStopsWhenItsLeaseIsLost("+code+"\n}\n")
 }
 
@@ -58,8 +57,7 @@ func fake(t *testing.T, test func(t *testing.T, d *redlocktest.Deployment), opts
 
 func hold(t *testing.T, d *redlocktest.Deployment, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
-	l, err := d.Client.Mutex("k", opts...).Lock(t.Context())
-	require.NoError(t, err)
+	l := rt.Must(d.Client.Mutex("k", opts...).Lock(t.Context()))(t)
 	return l
 }
 
@@ -72,8 +70,7 @@ func TestItWorksInRealTime(t *testing.T) {
 	d.Lose(l)
 	require.ErrorIs(t, l.Err(), redlock.ErrLost)
 	taken := d.Take("k")
-	_, err := d.Client.Mutex("k").TryLock(t.Context())
-	require.ErrorIs(t, err, redlock.ErrHeld)
+	require.ErrorIs(t, rt.Err(d.Client.Mutex("k").TryLock(t.Context())), redlock.ErrHeld)
 	require.NoError(t, taken.Unlock(t.Context()))
 	require.NoError(t, hold(t, d).Unlock(t.Context()))
 }
@@ -95,8 +92,7 @@ func TestLeaseOfAnyKindIsLost(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			fake(t, func(t *testing.T, d *redlocktest.Deployment) {
-				l, err := lock(t.Context(), d.Client)
-				require.NoError(t, err)
+				l := rt.Must(lock(t.Context(), d.Client))(t)
 				at := time.Now()
 				d.Lose(l)
 				require.Less(t, time.Since(at), time.Second, "it is not waited for the end of the lease")
@@ -147,16 +143,14 @@ func TestCutLetsSomebodyElseIn(t *testing.T) {
 		d.Take("k")
 		d.Heal()
 		d.AwaitState(redlock.MemberVoting)
-		_, err := d.Client.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(d.Client.Mutex("k").TryLock(t.Context())), redlock.ErrHeld)
 	})
 }
 
 func TestPausedMembersAnswerNobodyUntilTheyAreResumed(t *testing.T) {
 	fake(t, func(t *testing.T, d *redlocktest.Deployment) {
 		d.Pause(1, 2)
-		_, err := d.Client.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, rt.Err(d.Client.Mutex("k").TryLock(t.Context())), redlock.ErrNoQuorum)
 		d.Resume()
 		d.AwaitState(redlock.MemberVoting)
 		hold(t, d)
@@ -174,9 +168,8 @@ func TestMemberThatWasRestartedIsQuarantined(t *testing.T) {
 				l := hold(t, d)
 				verb(d, 0, 1)
 				d.AwaitState(redlock.MemberQuarantined, 0, 1)
-				_, err := d.Client.Mutex("other").TryLock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrQuarantined)
-				_, err = d.Open().Mutex("k").TryLock(t.Context())
+				require.ErrorIs(t, rt.Err(d.Client.Mutex("other").TryLock(t.Context())), redlock.ErrQuarantined)
+				_, err := d.Open().Mutex("k").TryLock(t.Context())
 				require.Error(t, err, "two members do not vote, whatever they remember")
 				began := time.Now()
 				d.AwaitState(redlock.MemberVoting)
@@ -193,8 +186,7 @@ func TestStepEndsKeysEarly(t *testing.T) {
 	fake(t, func(t *testing.T, d *redlocktest.Deployment) {
 		l := hold(t, d, redlock.TTL(20*time.Second))
 		d.Step(21 * time.Second)
-		second, err := d.Open().Mutex("k").TryLock(t.Context())
-		require.NoError(t, err)
+		second := rt.Must(d.Open().Mutex("k").TryLock(t.Context()))(t)
 		require.NoError(t, l.Err(), "two holders: what no lock stands")
 		require.Greater(t, second.Token(), l.Token(), "the storage tells them apart")
 		d.Step(-21*time.Second, 0)
@@ -261,8 +253,7 @@ func TestVerbsThatCannotBeDoneSayWhy(t *testing.T) {
 func TestEvictDeletesOneLock(t *testing.T) {
 	fake(t, func(t *testing.T, d *redlocktest.Deployment) {
 		l, beside := hold(t, d), d.Client.Mutex("beside")
-		kept, err := beside.Lock(t.Context())
-		require.NoError(t, err)
+		kept := rt.Must(beside.Lock(t.Context()))(t)
 		synctest.Wait()
 		d.Evict("k", 0)
 		require.Equal(t, []string{"0/env:beside", "1/env:beside", "1/env:k", "2/env:beside", "2/env:k"}, d.Leftovers())
@@ -272,16 +263,14 @@ func TestEvictDeletesOneLock(t *testing.T) {
 		require.NoError(t, l.Err())
 
 		d.Evict("k", 0, 1)
-		other, err := d.Open(redlock.WithPrefix("env:")).Mutex("k").TryLock(t.Context())
-		require.NoError(t, err)
+		other := rt.Must(d.Open(redlock.WithPrefix("env:")).Mutex("k").TryLock(t.Context()))(t)
 		require.NoError(t, l.Err(), "two holders")
 		require.Greater(t, other.Token(), l.Token())
 		<-l.Done()
 		require.ErrorIs(t, l.Err(), redlock.ErrLost)
 		require.NoError(t, kept.Err())
 
-		permit, err := d.Client.Semaphore("s", 1).Acquire(t.Context())
-		require.NoError(t, err)
+		permit := rt.Must(d.Client.Semaphore("s", 1).Acquire(t.Context()))(t)
 		synctest.Wait()
 		d.Evict("s")
 		<-permit.Done()
@@ -291,8 +280,7 @@ func TestEvictDeletesOneLock(t *testing.T) {
 		require.NoError(t, latch.Arrive(t.Context(), "a"))
 		synctest.Wait()
 		d.Evict("l")
-		missing, err := d.Open(redlock.WithPrefix("env:")).Latch("l", 1).Remaining(t.Context())
-		require.NoError(t, err)
+		missing := rt.Must(d.Open(redlock.WithPrefix("env:")).Latch("l", 1).Remaining(t.Context()))(t)
 		require.Equal(t, 1, missing)
 	}, redlock.WithPrefix("env:"))
 }
@@ -322,8 +310,7 @@ func TestAwaitKnowsSemaphoresAndThoseWhoWait(t *testing.T) {
 			go acquire(1)
 		}
 		d.AwaitWaiting("s", 3)
-		_, err := s.TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld)
+		require.ErrorIs(t, rt.Err(s.TryAcquire(t.Context())), redlock.ErrHeld)
 		require.NoError(t, held[1].Unlock(t.Context()))
 		<-acquired
 		<-acquired
@@ -354,13 +341,11 @@ func TestCutAndHealReturnWhenTheClientsKnow(t *testing.T) {
 			for i, m := range c.Members() {
 				require.Equal(t, i > 0, m.State == redlock.MemberDown, "member %d: %s", i, m.State)
 			}
-			_, err := c.Mutex("k").TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrNoQuorum)
+			require.ErrorIs(t, rt.Err(c.Mutex("k").TryLock(t.Context())), redlock.ErrNoQuorum)
 		}
 		d.Heal()
 		for _, c := range []*redlock.Client{d.Client, other} {
-			l, err := c.Mutex("k").TryLock(t.Context())
-			require.NoError(t, err)
+			l := rt.Must(c.Mutex("k").TryLock(t.Context()))(t)
 			require.NoError(t, l.Unlock(t.Context()))
 		}
 		d.Cut(2)
@@ -377,10 +362,8 @@ func TestCutAndHealReturnWhenTheClientsKnow(t *testing.T) {
 
 func TestLoseTakesNothingOfAnybodyElse(t *testing.T) {
 	fake(t, func(t *testing.T, d *redlocktest.Deployment) {
-		ours, err := d.Client.RWMutex("k").RLock(t.Context())
-		require.NoError(t, err)
-		theirs, err := d.Open().RWMutex("k").RLock(t.Context())
-		require.NoError(t, err)
+		ours := rt.Must(d.Client.RWMutex("k").RLock(t.Context()))(t)
+		theirs := rt.Must(d.Open().RWMutex("k").RLock(t.Context()))(t)
 		d.Lose(ours)
 		require.ErrorIs(t, ours.Err(), redlock.ErrLost)
 		require.NoError(t, theirs.Extend(t.Context(), 29*time.Second))

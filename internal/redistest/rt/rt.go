@@ -4,6 +4,8 @@ package rt
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redquorum/redquorum/internal/redistest"
 )
 
@@ -68,4 +70,22 @@ func closeAtEnd(t testing.TB, c *redistest.Cluster) {
 			t.Error(err)
 		}
 	})
+}
+
+// Must is what a call returns that is expected to succeed: rt.Must(m.Lock(ctx))(t).
+func Must[T any](v T, err error) func(t tester) T {
+	return func(t tester) T {
+		t.Helper()
+		require.NoError(t, err)
+		return v
+	}
+}
+
+// Err is the error of a call whose result does not matter.
+func Err[T any](_ T, err error) error { return err }
+
+// tester is a test, or what has one.
+type tester interface {
+	require.TestingT
+	Helper()
 }
