@@ -118,7 +118,7 @@ func run(args []string) error {
 	}
 	cells := suite.Plan(scope)
 	if len(cells) == 0 {
-		return errors.New("nothing to do: W4 and W5 need the suite's own servers, three at least")
+		return errors.New("nothing to do: W4, W5 and W16 need the suite's own servers, three at least")
 	}
 	if err := os.MkdirAll(*out, 0o755); err != nil {
 		return err

@@ -39,6 +39,7 @@ const (
 	Permits     = "permits"     // W12: contenders with a client each for the permits of a semaphore
 	Arrivals    = "arrivals"    // W13: a latch
 	Leading     = "leading"     // W14: an election
+	Returning   = "returning"   // W16: a member comes back without data
 	Renewed     = "renewed"     // W6: leases that are held
 	Memory      = "memory"      // W7
 )
@@ -106,6 +107,16 @@ type Elector interface {
 	Campaign(ctx context.Context, name, value string) (Held, error)
 	// Observe calls told with the value of each leader that it hears of, until ctx ends.
 	Observe(ctx context.Context, name string, told func(value string)) error
+}
+
+// Voter is a Locker for Returning. The lease of its Env is the longest that it asks for.
+type Voter interface {
+	// Try acquires a lock that is free, or fails at once.
+	Try(ctx context.Context, name string) (Held, error)
+	// Voting tells how many members vote.
+	Voting() int
+	// Lost tells how often the client has lost a member other than the first.
+	Lost() int64
 }
 
 // Cleaner is a Locker that keeps something of a name by design. Clean deletes that, when nobody uses the

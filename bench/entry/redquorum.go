@@ -11,7 +11,7 @@ func init() {
 	register(Spec{
 		Name: "redquorum", Kind: Redis,
 		Note:   "this library, defaults",
-		Shapes: []string{Uncontended, Shared, Separate, InOrder, ReadWrite, Together, Sets, Room, Permits, Arrivals, Leading, Renewed, Memory},
+		Shapes: []string{Uncontended, Shared, Separate, InOrder, ReadWrite, Together, Sets, Room, Permits, Arrivals, Leading, Returning, Renewed, Memory},
 		Inner:  ourInner,
 		Open:   openRedquorum,
 	})
@@ -33,7 +33,18 @@ type redquorum struct {
 }
 
 // redquorumCounts is the tracer: it only counts.
-type redquorumCounts struct{ acquired, second, renewed atomic.Int64 }
+type redquorumCounts struct {
+	acquired, second, renewed atomic.Int64
+
+	first string // member
+	lost  atomic.Int64
+}
+
+func (c *redquorumCounts) Member(name string, up bool, _ error) {
+	if !up && name != c.first {
+		c.lost.Add(1)
+	}
+}
 
 func (*redquorumCounts) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
 	return ctx
@@ -78,8 +89,14 @@ func dialRedquorum(ctx context.Context, env Env) (*redquorum, error) {
 	if env.Renew || env.readers() || env.Shape == Leading { // its readers share renewed leases only
 		l.options[0] = redlock.AutoRenew(env.Lease)
 	}
+	longest := func(c *redlock.Config) {
+		if env.Shape == Returning {
+			c.MaxTTL = env.Lease
+		}
+	}
+	l.counts.first = env.Members[0]
 	var err error
-	l.client, err = redlock.Open(ctx, urls, redlock.WithFreshMembers(), redlock.WithTracer(&l.counts))
+	l.client, err = redlock.Open(ctx, urls, redlock.WithFreshMembers(), redlock.WithTracer(&l.counts), longest)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +108,24 @@ func (l *redquorum) Close() { _ = l.client.Close() }
 func (l *redquorum) Acquire(ctx context.Context, name string) (Held, error) {
 	return heldLease(l.client.Mutex(name, l.options...).Lock(ctx))
 }
+
+// Try tries a lock once.
+func (l *redquorum) Try(ctx context.Context, name string) (Held, error) {
+	return heldLease(l.client.Mutex(name, l.options...).TryLock(ctx))
+}
+
+// Voting counts the members that vote.
+func (l *redquorum) Voting() (n int) {
+	for _, m := range l.client.Members() {
+		if m.State == redlock.MemberVoting {
+			n++
+		}
+	}
+	return n
+}
+
+// Lost counts how often members other than the first went down.
+func (l *redquorum) Lost() int64 { return l.counts.lost.Load() }
 
 type redquorumHeld struct{ lease *redlock.Lease }
 

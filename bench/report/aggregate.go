@@ -272,6 +272,13 @@ func inTrips(figure func(*suite.Slice) float64) func(*suite.Slice) float64 {
 // ofLease is the longest time without a leader, of the lease.
 func ofLease(s *suite.Slice) float64 { return at(acquire, top)(s) / float64(suite.CrashLease) }
 
+func ops(s *suite.Slice) float64     { return float64(s.Ops) }
+func back(s *suite.Slice) float64    { return zeroUnknown(float64(s.Back)) }
+func backAll(s *suite.Slice) float64 { return zeroUnknown(float64(s.BackAll)) }
+
+// ofQuarantine is the time until a member that came back votes, of its quarantine.
+func ofQuarantine(s *suite.Slice) float64 { return back(s) / float64(suite.Quarantine) }
+
 // ofOnePermit is the rate of a semaphore to that of one permit, times the permits.
 func ofOnePermit(row *Row) Spread {
 	c := row.cell.Cell

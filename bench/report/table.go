@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -293,6 +294,19 @@ func (c *Cell) columns() []column {
 			cols = append(cols, plain("start took", openMS, Duration))
 		}
 		return append(cols, plain("client CPU s/10k", cpu, Number), plain("allocs/op", allocs, Number), leaks(), troubles())
+	case "W16":
+		return []column{
+			plain("tries", ops, Number),
+			never("failed", errs),
+			plain("longest try", at(total, top), Duration),
+			plain("votes again after", back, Duration),
+			plain("of the quarantine", ofQuarantine, times),
+			plain("last client knows", backAll, Duration),
+			plain("bytes in", func(s *suite.Slice) float64 { return zeroUnknown(float64(s.In)) }, bytes),
+			plain("bytes out", func(s *suite.Slice) float64 { return zeroUnknown(float64(s.Out)) }, bytes),
+			plain("calls above 5 ms", func(s *suite.Slice) float64 { return float64(s.Slow) }, Number),
+			never("sessions lost", func(s *suite.Slice) float64 { return float64(s.Sessions) }), leaks(), troubles(),
+		}
 	case "W6":
 		return []column{
 			plain("renewals/s", renewals, Number),
@@ -364,11 +378,11 @@ func samples(row *Row) string {
 	var all []string
 	for rep := range 64 {
 		if s := row.reps[rep]; s != nil {
-			for _, text := range s.Samples {
+			for _, text := range append(slices.Clone(s.Samples), s.Slowest) {
 				if len(text) > 160 {
 					text = text[:160] + "…"
 				}
-				if !seen[text] && len(all) < 3 {
+				if text != "" && !seen[text] && len(all) < 3 {
 					seen[text] = true
 					all = append(all, text)
 				}

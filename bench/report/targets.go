@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redquorum/redquorum/bench/server"
 	"github.com/redquorum/redquorum/bench/suite"
 	"github.com/redquorum/redquorum/bench/work"
 )
@@ -45,6 +46,7 @@ var (
 	cellW13   = suite.Cell{Workload: "W13", Callers: 100, Count: 10_000}
 	cellW14   = suite.Cell{Workload: "W14", Callers: 8, Ask: work.AskResign}
 	cellW14c  = suite.Cell{Workload: "W14", Callers: 8, Ask: work.AskCrash}
+	cellW16   = suite.Cell{Workload: "W16", Clients: 300, Count: 16_384, Fault: server.Forget}
 	cellW6    = suite.Cell{Workload: "W6", Count: 10_000}
 	cellW7    = suite.Cell{Workload: "W7", Count: 10_000}
 	cellW8    = suite.Cell{Workload: "W8", Callers: 64}
@@ -97,12 +99,20 @@ var targets = []target{
 	{"W14 resigned: last observer after it, p50 in round trips", cellW14, own(inTrips(at(told, p50))), true, each(1), Number},
 	{"W14 killed: longest without a leader, of the lease", cellW14c, own(ofLease), true, each(1), share},
 	{"W14 killed: last observer after it, p50 in round trips", cellW14c, own(inTrips(at(told, p50))), true, each(1), Number},
+	{"W16 failed tries", cellW16, failed, true, each(0), Number},
+	{"W16 votes again, of the quarantine", cellW16, own(ofQuarantine), true, each(1.2), times},
 	{"W10 2 names, p50 to one lock", set(2), toRow("redquorum-mutex", at(total, p50)), true, each(1.1), times},
 	{"W10 4 names, p50 to one lock", set(4), toRow("redquorum-mutex", at(total, p50)), true, each(1.2), times},
 	{"W10 16 names, p50 to one lock", set(16), toRow("redquorum-mutex", at(total, p50)), true, each(2), times},
 	{"W10 2 names, commands to one by one", set(2), toRow("redquorum-each", commands), true, each(.6), times},
 	{"W10 4 names, commands to one by one", set(4), toRow("redquorum-each", commands), true, each(.6), times},
 	{"W10 16 names, commands to one by one", set(16), toRow("redquorum-each", commands), true, each(.6), times},
+}
+
+// failed is of all repetitions together.
+func failed(row *Row) Spread {
+	n := row.Sum(errs)
+	return Spread{n, n, n, 1}
 }
 
 func permits(limit int) suite.Cell {

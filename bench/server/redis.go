@@ -263,10 +263,14 @@ const (
 	Freeze    = "frozen"     // SIGSTOP
 	Kill      = "killed"     // SIGKILL
 	Slow      = "+20 ms"     // each way
+	Forget    = "restarted"  // SIGKILL, and started again without data
 )
 
 // Break puts the fault on member 0.
 func (s *RedisSet) Break(fault string) error {
+	if fault == Forget && s.real != nil {
+		return s.real[0].Restart(false)
+	}
 	if s.path == nil {
 		return errors.New("faults need servers that the suite starts itself")
 	}
@@ -296,4 +300,60 @@ func (s *RedisSet) Break(fault string) error {
 		return fmt.Errorf("no fault %q", fault)
 	}
 	return nil
+}
+
+// Count gives every member so many token counters of redquorum, as of locks or, if they are more than there are hash slots, as
+// of semaphores of 1,000 permits. And it notes calls of more than 5 ms from then on.
+func (s *RedisSet) Count(ctx context.Context, n int) error {
+	const fill, piece = `for i = ARGV[1], ARGV[2] - 1 do
+		redis.call('HSET', 'redquorum:tokens', ARGV[3] + 0 > 16384 and math.floor(i / 1000) .. '.' .. i % 1000 or i, ARGV[4]) end`, 4096
+	now := strconv.FormatInt(time.Now().UnixMicro(), 10)
+	for _, m := range s.direct {
+		for at := 0; at < n; at += piece {
+			if _, err := do(ctx, m, "EVAL", fill, "0", strconv.Itoa(at), strconv.Itoa(min(at+piece, n)), strconv.Itoa(n), now); err != nil {
+				return err
+			}
+		}
+		for _, cmd := range [][]string{{"CONFIG", "SET", "slowlog-log-slower-than", "5000"}, {"CONFIG", "SET", "slowlog-max-len", "10000"}, {"SLOWLOG", "RESET"}} {
+			if _, err := do(ctx, m, cmd...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Traffic is what the members but the first have done.
+type Traffic struct {
+	In, Out int64  // bytes
+	Slow    int64  // calls of more than 5 ms since Count
+	Slowest string // of these
+}
+
+// Traffic looks at the members but the first.
+func (s *RedisSet) Traffic(ctx context.Context) (t Traffic, err error) {
+	longest := int64(0)
+	for _, m := range s.direct[1:] {
+		info, err := s.info(ctx, m, "stats")
+		if err != nil {
+			return t, err
+		}
+		in, err1 := strconv.ParseInt(info["total_net_input_bytes"], 10, 64)
+		out, err2 := strconv.ParseInt(info["total_net_output_bytes"], 10, 64)
+		log, err3 := do(ctx, m, "SLOWLOG", "GET", "10000")
+		if err := errors.Join(err1, err2, err3); err != nil {
+			return t, err
+		}
+		t.In, t.Out = t.In+in, t.Out+out
+		all, _ := log.([]any)
+		t.Slow += int64(len(all))
+		for _, one := range all {
+			call, _ := one.([]any) // number, when, µs, arguments
+			if us, _ := call[2].(int64); us > longest {
+				longest = us
+				t.Slowest = fmt.Sprintf("%v %.80v", time.Duration(us)*time.Microsecond, call[3])
+			}
+		}
+	}
+	return t, nil
 }

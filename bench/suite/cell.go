@@ -27,7 +27,7 @@ type Cell struct {
 	Fault string `json:"fault,omitempty"` // of member 0 of the set
 	Phase string `json:"phase,omitempty"` // of a cell with a fault, see Phases
 	Procs int    `json:"procs,omitempty"` // number of processes that share the callers
-	Count int    `json:"count,omitempty"` // leases, waiters, arrivals
+	Count int    `json:"count,omitempty"` // leases, waiters, arrivals; W16: token counters of a member
 
 	Clients int    `json:"clients,omitempty"` // of the callers; 0: as the workload says
 	Reads   int    `json:"reads,omitempty"`   // percent of the operations
@@ -205,6 +205,12 @@ func (c Cell) Title() string {
 		return fmt.Sprintf("W7 memory · %s · %d leases, %d waiters on one name", members, c.Count, c.Count)
 	case "W15":
 		return fmt.Sprintf("W15 scale · %s · %d %s", members, c.X(), c.Scale)
+	case "W16":
+		clients := fmt.Sprintf("%d clients", c.Clients)
+		if c.Clients == 1 {
+			clients = "1 client"
+		}
+		return fmt.Sprintf("W16 a member comes back · %s · %s · %d counters", members, clients, c.Count)
 	case "W8":
 		return fmt.Sprintf("W8 fencing · %s · %s", members, callers)
 	}
@@ -244,6 +250,8 @@ func (c Cell) shape() string {
 		return entry.Arrivals
 	case "W14":
 		return entry.Leading
+	case "W16":
+		return entry.Returning
 	case "W15":
 		if c.Scale == ScaleWaiters {
 			return entry.Separate
@@ -271,6 +279,8 @@ func (c Cell) work() string {
 		return work.Latch
 	case "W14":
 		return work.Leader
+	case "W16":
+		return work.Back
 	case "W15":
 		if c.Scale == ScaleWaiters {
 			return work.Contended
@@ -359,6 +369,12 @@ func Plan(s Scope) (cells []Cell) {
 		for _, ask := range []string{work.AskResign, work.AskCrash} {
 			add(Cell{Workload: "W14", Members: n, Callers: 8, Ask: ask})
 		}
+		if s.Faults && n >= 3 {
+			add(Cell{Workload: "W16", Members: n, Clients: 300, Count: 16_384, Fault: server.Forget})
+			if s.Full && n == 3 {
+				add(Cell{Workload: "W16", Members: n, Clients: 1, Count: 1_000_000, Fault: server.Forget})
+			}
+		}
 	}
 	for _, c := range scaled(s) {
 		add(c)
@@ -375,7 +391,7 @@ func Plan(s Scope) (cells []Cell) {
 }
 
 // Workloads are the names that Scope.Workloads accepts.
-var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10", "W11", "W12", "W13", "W14", "W15"}
+var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10", "W11", "W12", "W13", "W14", "W15", "W16"}
 
 // order puts entries in the order of one round: the first one moves on from round to round, so that none
 // always runs behind the same neighbour.

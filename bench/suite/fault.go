@@ -6,6 +6,7 @@ import (
 
 	"github.com/redquorum/redquorum/bench/entry"
 	"github.com/redquorum/redquorum/bench/server"
+	"github.com/redquorum/redquorum/bench/work"
 )
 
 // faultCell runs a cell with a fault: each entry and repetition on servers of its own, because a killed
@@ -19,7 +20,11 @@ func (r *runner) faultCell(ctx context.Context, cell Cell) error {
 				return ctx.Err()
 			}
 			r.Show.Slice(cell, spec.Name)
-			if err := r.strike(ctx, cell, rep, spec); err != nil {
+			strike := r.strike
+			if cell.work() == work.Back {
+				strike = r.back
+			}
+			if err := strike(ctx, cell, rep, spec); err != nil {
 				return err
 			}
 		}

@@ -101,6 +101,14 @@ type Slice struct {
 	ClientBytes int64 `json:"client_bytes,omitempty"` // W15: live heap and stacks of all processes
 	MemberBytes int64 `json:"member_bytes,omitempty"` // W15: used_memory of a member
 	Routines    int64 `json:"routines,omitempty"`     // W15: goroutines of all processes, when the callers have ended
+
+	Back     int64  `json:"back,omitempty"`     // W16: from the kill until the client that tries says that all vote, ns
+	BackAll  int64  `json:"back_all,omitempty"` // W16: until every client says so
+	Sessions int64  `json:"sessions,omitempty"` // W16: that ended at the members that were not killed
+	In       int64  `json:"in,omitempty"`       // W16: bytes that these received from the kill on
+	Out      int64  `json:"out,omitempty"`      // W16: bytes that they sent
+	Slow     int64  `json:"slow,omitempty"`     // W16: calls that took them more than 5 ms
+	Slowest  string `json:"slowest,omitempty"`  // W16: the longest of these
 }
 
 // Violated reports whether the slice shows what a lock must never do.

@@ -255,6 +255,8 @@ func (r *runner) openOrder(cell Cell, members []string) work.Order {
 		if cell.Scale == ScaleHeld {
 			o.LeaseMS, o.Held = 30_000, true
 		}
+	case "W16":
+		o.LeaseMS = int(Quarantine.Milliseconds())
 	}
 	if cell.Procs > 0 {
 		o.Callers = cell.Callers / cell.Procs
@@ -408,6 +410,8 @@ func (r *runner) length(cell Cell) time.Duration {
 		return 2 * r.Slice
 	case work.Renew:
 		return r.Lease // three periods
+	case work.Back:
+		return 3 * Quarantine // what comes after the return is in
 	case work.Memory:
 		return 1500 * time.Millisecond // until all are asleep, and their heartbeats have begun
 	}
@@ -446,7 +450,7 @@ func (r *runner) slice(ctx context.Context, cell Cell, rep int, spec *entry.Spec
 
 	limit := length + warm + 20*time.Second
 	switch cell.work() {
-	case work.Renew, work.Memory:
+	case work.Renew, work.Memory, work.Back:
 		limit += 5 * time.Minute
 	}
 	if cell.Scale == ScaleHeld {
@@ -603,6 +607,7 @@ func (s *Slice) fill(r *work.Result, cell Cell) {
 		}
 	}
 	s.ClientBytes, s.MemberBytes, s.Routines = r.ClientBytes, r.MemberBytes, r.Routines
+	s.Back, s.BackAll, s.Sessions = r.Back, r.BackAll, r.Sessions
 	s.LeaseBytes, s.WaiterBytes, s.Goroutines, s.Registered = r.LeaseBytes, r.WaiterBytes, r.Goroutines, r.Registered
 }
 

@@ -144,6 +144,7 @@ func TestLongRun(t *testing.T) {
 			{Workload: "W4", Members: 3, Callers: 4, Fault: server.BlackHole},
 			{Workload: "W4", Members: 3, Callers: 4, Fault: server.Kill},
 			{Workload: "W5", Members: 3, Callers: 4, Rate: 200, Fault: server.Slow},
+			{Workload: "W16", Members: 3, Clients: 3, Count: 20_000, Fault: server.Forget},
 		}, []string{"redquorum"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +170,7 @@ func TestLongRun(t *testing.T) {
 			case "mutexes":
 				require.Equal(t, 4, levels, "W1, W2, W3d and W8")
 			case "faults":
-				require.Equal(t, map[string]int{Healthy: 3, After: 3, Start: 3}, phases)
+				require.Equal(t, map[string]int{Healthy: 3, After: 3, Start: 3, "": 1}, phases)
 			}
 		})
 	}
@@ -197,6 +198,11 @@ func checkSlice(t *testing.T, s *Slice) {
 	ours := strings.HasPrefix(s.Entry, "redquorum")
 	if s.Cell.Fault != "" {
 		require.NotNil(t, s.Total, at) // not one may be within a short slice of a busy machine
+		if s.Cell.Workload == "W16" {
+			require.GreaterOrEqual(t, time.Duration(s.Back), Quarantine, at)
+			require.GreaterOrEqual(t, s.BackAll, s.Back, at)
+			require.Greater(t, s.Out, int64(20*s.Cell.Count), "%s: the counters are read at healthy members", at)
+		}
 		return
 	}
 	require.Zero(t, s.Errors, "%s: %v", at, s.Samples)

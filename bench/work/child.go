@@ -86,6 +86,8 @@ func (s *session) do(o *Order) (*Result, error) {
 			return s.latch(o)
 		case Leader:
 			return s.leader(o)
+		case Back:
+			return s.back(o)
 		}
 		return nil, fmt.Errorf("no work %q", s.open.Work)
 	case "lead":

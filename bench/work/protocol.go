@@ -60,6 +60,7 @@ const (
 	Permits     = "permits"
 	Latch       = "latch"
 	Leader      = "leader"
+	Back        = "back"
 )
 
 // What an uncontended workload asks for; "" is a lock as of a mutex. And how a leader ends.
@@ -116,6 +117,10 @@ type Result struct {
 	ClientBytes int64 `json:"client_bytes,omitempty"` // Sizes: live heap and stacks at the end of the slice
 	MemberBytes int64 `json:"member_bytes,omitempty"` // Sizes: used_memory of a member
 	Routines    int64 `json:"routines,omitempty"`     // Sizes: goroutines of this process
+
+	Back     int64 `json:"back,omitempty"`     // back: when the client that tries said that all members vote again, unix ns
+	BackAll  int64 `json:"back_all,omitempty"` // back: when every client had said so
+	Sessions int64 `json:"sessions,omitempty"` // back: that ended at other members than the first
 
 	LeaseBytes  float64 `json:"lease_bytes,omitempty"`  // memory: per held lease
 	WaiterBytes float64 `json:"waiter_bytes,omitempty"` // per waiter, less its goroutine
