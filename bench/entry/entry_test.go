@@ -12,6 +12,7 @@ import (
 
 	"github.com/redquorum/redquorum/bench/entry"
 	"github.com/redquorum/redquorum/bench/server"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // servers starts what a kind of entry needs, or skips.
@@ -92,8 +93,7 @@ func conform(t *testing.T, spec *entry.Spec, set server.Set) {
 	}
 	ctx := t.Context()
 	dial := func() entry.Locker {
-		l, err := spec.Open(ctx, env)
-		require.NoError(t, err)
+		l := rt.Must(spec.Open(ctx, env))(t)
 		t.Cleanup(l.Close)
 		return l
 	}
@@ -101,10 +101,8 @@ func conform(t *testing.T, spec *entry.Spec, set server.Set) {
 	prefix := "conform:" + spec.Name + ":"
 	name := prefix + "name"
 
-	held, err := one.Acquire(ctx, name)
-	require.NoError(t, err)
-	n, err := set.Left(ctx, prefix)
-	require.NoError(t, err)
+	held := rt.Must(one.Acquire(ctx, name))(t)
+	n := rt.Must(set.Left(ctx, prefix))(t)
 	if !strings.HasPrefix(spec.Name, "postgres-") || spec.Name == "postgres-row" { // advisory locks are counted with those of all names
 		require.Positive(t, n, "Left does not see a lock that is held: it would not see a leak")
 	}
@@ -112,8 +110,7 @@ func conform(t *testing.T, spec *entry.Spec, set server.Set) {
 	refuses(ctx, t, func(ctx context.Context) error { _, err := two.Acquire(ctx, name); return err }, "acquired by two")
 
 	require.NoError(t, held.Release(ctx))
-	held, err = two.Acquire(ctx, name)
-	require.NoError(t, err)
+	held = rt.Must(two.Acquire(ctx, name))(t)
 
 	// A waiter gets it when it is released.
 	got := passing(ctx, func() (entry.Held, error) { return one.Acquire(ctx, name) })
@@ -175,8 +172,7 @@ func conformSets(t *testing.T, spec *entry.Spec, set server.Set) {
 	l := dialTwo(ctx, t, spec, set, entry.Sets)[0]
 	prefix := "sets:" + spec.Name + ":"
 	names := []string{prefix + "c", prefix + "a", prefix + "b"}
-	held, err := l.(entry.SetLocker).AcquireAll(ctx, names)
-	require.NoError(t, err)
+	held := rt.Must(l.(entry.SetLocker).AcquireAll(ctx, names))(t)
 	refuses(ctx, t, func(ctx context.Context) error {
 		_, err := l.(entry.SetLocker).AcquireAll(ctx, []string{prefix + "c", prefix + "d"})
 		return err
@@ -219,8 +215,7 @@ func left(ctx context.Context, t *testing.T, set server.Set, name string, most i
 func dialTwo(ctx context.Context, t *testing.T, spec *entry.Spec, set server.Set, shape string) (all [2]entry.Locker) {
 	t.Helper()
 	for i := range all {
-		l, err := spec.Open(ctx, entry.Env{Members: set.Members(), Lease: 30 * time.Second, Shape: shape})
-		require.NoError(t, err)
+		l := rt.Must(spec.Open(ctx, entry.Env{Members: set.Members(), Lease: 30 * time.Second, Shape: shape}))(t)
 		t.Cleanup(l.Close)
 		all[i] = l
 	}
@@ -287,8 +282,7 @@ func conformLatch(t *testing.T, spec *entry.Spec, set server.Set) {
 	open := make(chan error, 2)
 	var latches [2]entry.Latch
 	for i, c := range clients {
-		l, err := c.(entry.Latcher).Latch(ctx, name, 3)
-		require.NoError(t, err)
+		l := rt.Must(c.(entry.Latcher).Latch(ctx, name, 3))(t)
 		latches[i] = l
 		go func() { open <- l.Await(ctx) }()
 	}
@@ -316,8 +310,7 @@ func conformElection(t *testing.T, spec *entry.Spec, set server.Set) {
 			t.Error(err)
 		}
 	}()
-	first, err := clients[0].(entry.Elector).Campaign(ctx, name, "one")
-	require.NoError(t, err)
+	first := rt.Must(clients[0].(entry.Elector).Campaign(ctx, name, "one"))(t)
 	require.Equal(t, "one", <-told)
 	refuses(ctx, t, func(ctx context.Context) error {
 		_, err := clients[1].(entry.Elector).Campaign(ctx, name, "two")
@@ -364,8 +357,7 @@ func TestRenewal(t *testing.T) {
 			if e, ok := h.(entry.Extender); ok {
 				require.NoError(t, e.Extend(ctx), name)
 			}
-			n, err := set.Left(ctx, "renew:"+name+":")
-			require.NoError(t, err)
+			n := rt.Must(set.Left(ctx, "renew:"+name+":"))(t)
 			require.Positive(t, n, "%s: the lock is gone", name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 func members(t *testing.T, n int) (addrs []string) {
@@ -17,8 +18,7 @@ func members(t *testing.T, n int) (addrs []string) {
 		t.Skipf("%v; install it: make redis", err)
 	}
 	for range n {
-		r, err := redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile})
-		require.NoError(t, err)
+		r := rt.Must(redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile}))(t)
 		t.Cleanup(func() { require.NoError(t, r.Close()) })
 		addrs = append(addrs, r.Addr())
 	}
@@ -33,12 +33,10 @@ func TestFloorsAllocateNothing(t *testing.T) {
 	set := members(t, 3)
 	for name, shape := range map[string]string{"floor": Uncontended, "floor-scripts": Uncontended, "floor-notify": Separate, "floor-standing": Separate} {
 		t.Run(name, func(t *testing.T) {
-			spec, err := Find(name)
-			require.NoError(t, err)
+			spec := rt.Must(Find(name))(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			l, err := spec.Open(ctx, Env{Members: set, Lease: 9 * time.Second, Shape: shape})
-			require.NoError(t, err)
+			l := rt.Must(spec.Open(ctx, Env{Members: set, Lease: 9 * time.Second, Shape: shape}))(t)
 			t.Cleanup(l.Close)
 			key := "allocs:" + name
 			once := func() {
@@ -59,8 +57,7 @@ func TestFloorsAllocateNothing(t *testing.T) {
 // What a member does not take at once is written all the same, in its order.
 func TestAWireWritesWhatTheSocketDoesNotTake(t *testing.T) {
 	set := members(t, 1)
-	w, err := dialWire(t.Context(), set[0])
-	require.NoError(t, err)
+	w := rt.Must(dialWire(t.Context(), set[0]))(t)
 	defer w.Close()
 	const many = 200_000 // 3 MB at once
 	var batch []byte
@@ -72,16 +69,14 @@ func TestAWireWritesWhatTheSocketDoesNotTake(t *testing.T) {
 	require.NoError(t, w.sendMany(batch, many, booking{to: f}, false))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	won, err := f.wait(ctx)
-	require.NoError(t, err)
+	won := rt.Must(f.wait(ctx))(t)
 	require.True(t, won)
 }
 
 // A connection that ends answers what nobody will answer any more, and refuses what comes later.
 func TestAWireThatEndsAnswersNo(t *testing.T) {
 	set := members(t, 1)
-	w, err := dialWire(t.Context(), set[0])
-	require.NoError(t, err)
+	w := rt.Must(dialWire(t.Context(), set[0]))(t)
 	f := newFan(1, truth)
 	require.NoError(t, w.send(command("BLPOP", "nothing", "0"), booking{to: f}, false))
 	w.Close()

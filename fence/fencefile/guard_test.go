@@ -24,6 +24,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // The test binary is also the process that is killed while it writes.
@@ -189,21 +190,17 @@ func TestGuardedFileLosesNothing(t *testing.T) {
 func TestBadTokensLeaveNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	g, err := Open(dir)
-	require.NoError(t, err)
+	g := rt.Must(Open(dir))(t)
 	name := filepath.Join(dir, "data")
 	for token, want := range map[uint64]error{0: fence.ErrNoToken, fence.MaxToken + 1: fence.ErrTokenRange} {
 		assert.ErrorIs(t, g.Check(t.Context(), "r", token), want)
 		assert.ErrorIs(t, g.WriteFile(t.Context(), "r", token, name, nil, 0o600), want)
 	}
-	left, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	left := rt.Must(os.ReadDir(dir))(t)
 	assert.Empty(t, left)
 
-	_, err = Open("")
-	assert.ErrorContains(t, err, "no folder")
-	_, err = Open(filepath.Join(must(os.Executable()), "below a file"))
-	assert.Error(t, err)
+	assert.ErrorContains(t, rt.Err(Open("")), "no folder")
+	assert.Error(t, rt.Err(Open(filepath.Join(must(os.Executable()), "below a file"))))
 }
 
 // A folder that is new is on disk before the first claim in it, and so is each one above it. It is no
@@ -218,20 +215,17 @@ func TestNewFolderIsOnDisk(t *testing.T) {
 	}
 	dir := t.TempDir()
 	below := filepath.Join(dir, "a", "b")
-	g, err := Open(below)
-	require.NoError(t, err)
+	g := rt.Must(Open(below))(t)
 	assert.ElementsMatch(t, []string{dir, filepath.Join(dir, "a")}, synced)
 	require.NoError(t, g.Check(t.Context(), "r", 5))
 	assert.Equal(t, below, synced[len(synced)-1], "the name of the token")
 
 	synced = nil
-	_, err = Open(below)
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(Open(below)))
 	assert.Empty(t, synced)
 	broken := errors.New("broken")
 	syncFolder = func(string) error { return broken }
-	_, err = Open(filepath.Join(dir, "c"))
-	assert.ErrorIs(t, err, broken)
+	assert.ErrorIs(t, rt.Err(Open(filepath.Join(dir, "c"))), broken)
 	var step *fence.StepError
 	require.ErrorAs(t, g.Check(t.Context(), "r", 6), &step)
 	assert.Equal(t, fence.StepClaim, step.Step)
@@ -250,11 +244,9 @@ func TestContextEndsTheWaitForAWrite(t *testing.T) {
 	require.NoError(t, g.Do(ctx, "r", 5, func() error {
 		go cancel()
 		var step *fence.StepError
-		err := other.Check(ctx, "r", 6)
-		require.ErrorAs(t, err, &step)
+		require.ErrorAs(t, other.Check(ctx, "r", 6), &step)
 		assert.Equal(t, fence.StepClaim, step.Step)
-		err = other.WriteFile(ctx, "r", 6, filepath.Join(dir, "data"), nil, 0o600)
-		require.ErrorAs(t, err, &step)
+		require.ErrorAs(t, other.WriteFile(ctx, "r", 6, filepath.Join(dir, "data"), nil, 0o600), &step)
 		assert.Equal(t, fence.StepError{Step: fence.StepEnter, Resource: "r", Token: 6, Err: context.Canceled}, *step)
 		return nil
 	}))
@@ -268,8 +260,7 @@ func TestDamagedTokenAcceptsNobody(t *testing.T) {
 	g := must(Open(t.TempDir()))
 	require.NoError(t, g.Check(t.Context(), "r", 5))
 	name := g.path("r") + ".token"
-	whole, err := os.ReadFile(name)
-	require.NoError(t, err)
+	whole := rt.Must(os.ReadFile(name))(t)
 	for _, content := range []string{
 		"", "5\n", string(whole[:len(whole)-1]), string(whole[:10]), string(whole) + "x", string(encode("s", 5)),
 		string(encode("r", 0)), string(encode("r", fence.MaxToken+1)), "-0000000000000000005 \"r\"\n",
@@ -287,8 +278,7 @@ func TestWriteThatFailsLeavesTheFileAndKeepsTheToken(t *testing.T) {
 	g := must(Open(guards(dir)))
 	name := filepath.Join(dir, "data")
 	require.NoError(t, g.WriteFile(t.Context(), "r", 5, name, []byte("five"), 0o640))
-	info, err := os.Stat(name)
-	require.NoError(t, err)
+	info := rt.Must(os.Stat(name))(t)
 	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 
 	var step *fence.StepError
@@ -297,21 +287,16 @@ func TestWriteThatFailsLeavesTheFileAndKeepsTheToken(t *testing.T) {
 	assert.ErrorIs(t, step, os.ErrNotExist)
 	require.ErrorAs(t, g.WriteFile(t.Context(), "r", 6, guards(dir), nil, 0o600), &step, "a folder is in the way")
 	assert.ErrorIs(t, g.WriteFile(t.Context(), "r", 5, name, nil, 0o600), fence.ErrStale)
-	content, err := os.ReadFile(name)
-	require.NoError(t, err)
+	content := rt.Must(os.ReadFile(name))(t)
 	assert.Equal(t, "five", string(content))
-	left, err := os.ReadDir(dir)
-	require.NoError(t, err)
+	left := rt.Must(os.ReadDir(dir))(t)
 	assert.Len(t, left, 2, "the file and the folder of the guard: %v", left)
 
-	reader, err := os.Open(name)
-	require.NoError(t, err)
+	reader := rt.Must(os.Open(name))(t)
 	defer reader.Close()
 	require.NoError(t, g.WriteFile(t.Context(), "r", 6, name, []byte("six"), 0o600))
-	old, err := io.ReadAll(reader)
-	require.NoError(t, err)
+	old := rt.Must(io.ReadAll(reader))(t)
 	assert.Equal(t, "five", string(old), "who reads has the old content, and no part of the new one")
-	info, err = os.Stat(name)
-	require.NoError(t, err)
+	info = rt.Must(os.Stat(name))(t)
 	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm(), "a file keeps its permissions")
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -102,8 +103,7 @@ func TestServerAnswersWhatTheTokenIsWorth(t *testing.T) {
 	guard := new(fence.Memory)
 	s, conn := start(t, guard)
 	ctx := t.Context()
-	_, err := ask(with(ctx, "34"), conn, "!r=34")
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(ask(with(ctx, "34"), conn, "!r=34")))
 	for _, tc := range []struct {
 		tokens []string
 		code   codes.Code
@@ -129,13 +129,11 @@ func TestServerAnswersWhatTheTokenIsWorth(t *testing.T) {
 		assert.Equal(t, map[string]string{"r": "34"}, s.values)
 		assert.Equal(t, uint64(34), guard.Highest("r"))
 	}
-	_, err = ask(with(ctx, "9007199254740993"), conn, "?\xff\x00") // a read is a claim
-	require.NoError(t, err)
-	_, err = ask(with(ctx, "9007199254740992"), conn, "!\xff\x00=late")
+	require.NoError(t, rt.Err(ask(with(ctx, "9007199254740993"), conn, "?\xff\x00"))) // a read is a claim
+	_, err := ask(with(ctx, "9007199254740992"), conn, "!\xff\x00=late")
 	assert.Equal(t, &fence.StaleError{Resource: "\xff\x00", Token: 1 << 53, Highest: 1<<53 + 1}, Error(err))
 
-	_, err = ask(ctx, conn, "!open=1")
-	require.NoError(t, err, "what is not guarded needs no token")
+	require.NoError(t, rt.Err(ask(ctx, conn, "!open=1")), "what is not guarded needs no token")
 	assert.Panics(t, func() { UnaryServer(nil, nil) })
 }
 
@@ -202,11 +200,9 @@ func TestClientSendsTheTokenOfTheInnermostLease(t *testing.T) {
 	locks := redlocktest.New(t, 1).Client
 	s, conn := start(t, new(fence.Memory))
 	require.NoError(t, locks.Mutex("r").Do(t.Context(), func(ctx context.Context, lease *redlock.Lease) error {
-		_, err := ask(ctx, conn, "!r=1")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(ask(ctx, conn, "!r=1")))
 		assert.Equal(t, []string{strconv.FormatUint(lease.Token(), 10)}, s.tokens)
-		_, err = ask(with(ctx, "7"), conn, "!other=1")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(ask(with(ctx, "7"), conn, "!other=1")))
 		assert.Equal(t, []string{"7"}, s.tokens)
 		return nil
 	}))

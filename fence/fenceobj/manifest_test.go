@@ -18,6 +18,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // memory is a right store, of which a test takes a part out.
@@ -118,8 +119,7 @@ func (s states) Overwrite(ctx context.Context, resource, value string) error {
 }
 
 func fixture(t *testing.T, m *memory) fencetest.Fixture {
-	g, err := Open(t.Context(), m, "locks/")
-	require.NoError(t, err)
+	g := rt.Must(Open(t.Context(), m, "locks/"))(t)
 	return fencetest.Fixture{
 		Guard: g, Storage: states{g, m},
 		Reopen: func() (fence.Guard, error) { return Open(t.Context(), m, "locks/") },
@@ -203,10 +203,8 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	lost := errors.New("connection reset")
 	begin := func() (*memory, *Guard) {
 		m := newMemory()
-		g, err := Open(ctx, m, "")
-		require.NoError(t, err)
-		_, err = g.Claim(ctx, "r", 5)
-		require.NoError(t, err)
+		g := rt.Must(Open(ctx, m, ""))(t)
+		require.NoError(t, rt.Err(g.Claim(ctx, "r", 5)))
 		return m, g
 	}
 	once := func(m *memory, f func(apply func() error)) {
@@ -217,8 +215,7 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 		}
 	}
 	state := func(g *Guard) string {
-		s, err := g.Claim(ctx, "r", 9)
-		require.NoError(t, err)
+		s := rt.Must(g.Claim(ctx, "r", 9))(t)
 		return string(s)
 	}
 
@@ -290,21 +287,18 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	m, g = begin() // who looks after a doubt knows: a write without an answer happens before that, or never
 	var pending []func() error
 	m.answer = func(apply func() error) error { pending = append(pending, apply); return lost }
-	err = g.Commit(ctx, "r", 5, []byte("five"))
-	require.ErrorAs(t, err, &step)
+	require.ErrorAs(t, g.Commit(ctx, "r", 5, []byte("five")), &step)
 	assert.Equal(t, fence.StepCommit, step.Step)
 	require.ErrorAs(t, g.Check(ctx, "r", 5), &step)
 	assert.Equal(t, fence.StepClaim, step.Step, "the store does not answer, so nobody knows")
 	m.answer = nil
-	looked, err := g.Claim(ctx, "r", 5)
-	require.NoError(t, err)
+	looked := rt.Must(g.Claim(ctx, "r", 5))(t)
 	assert.Nil(t, looked)
 	for _, apply := range pending {
 		assert.ErrorIs(t, apply(), ErrConflict)
 	}
 	writes := m.writes
-	looked, err = g.Claim(ctx, "r", 5)
-	require.NoError(t, err)
+	looked = rt.Must(g.Claim(ctx, "r", 5))(t)
 	assert.Nil(t, looked)
 	assert.Equal(t, writes, m.writes, "a claim without a doubt that is there already writes nothing")
 
@@ -316,8 +310,7 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	assert.Equal(t, fence.StepCommit, step.Step)
 	assert.ErrorIs(t, err, lost)
 	assert.Equal(t, doubts, tries)
-	err = g.Check(ctx, "r", 6)
-	require.ErrorAs(t, err, &step)
+	require.ErrorAs(t, g.Check(ctx, "r", 6), &step)
 	assert.Equal(t, fence.StepClaim, step.Step)
 }
 
@@ -326,41 +319,36 @@ func TestStateThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	m := newMemory()
-	g, err := Open(ctx, m, "")
-	require.NoError(t, err)
+	g := rt.Must(Open(ctx, m, ""))(t)
 	require.NoError(t, g.Check(ctx, "r", 5))
 	puts := 0
 	m.answer = func(func() error) error { puts++; return fmt.Errorf("%w: 64 MiB", ErrTooLarge) }
-	err = g.Commit(ctx, "r", 5, []byte("large"))
+	err := g.Commit(ctx, "r", 5, []byte("large"))
 	var step *fence.StepError
 	require.ErrorAs(t, err, &step)
 	assert.Equal(t, fence.StepEnter, step.Step)
 	assert.ErrorIs(t, err, ErrTooLarge)
 	assert.Equal(t, 1, puts, "it is not tried again")
 	m.answer = nil
-	state, err := g.Claim(ctx, "r", 5)
-	require.NoError(t, err)
+	state := rt.Must(g.Claim(ctx, "r", 5))(t)
 	assert.Nil(t, state)
 }
 
 func TestCommitWantsAClaim(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	g, err := Open(ctx, newMemory(), "")
-	require.NoError(t, err)
+	g := rt.Must(Open(ctx, newMemory(), ""))(t)
 	assert.ErrorIs(t, g.Commit(ctx, "r", 5, []byte("early")), ErrNotClaimed)
-	state, err := g.Claim(ctx, "r", 5)
-	require.NoError(t, err)
+	state := rt.Must(g.Claim(ctx, "r", 5))(t)
 	assert.Nil(t, state)
 	require.NoError(t, g.Commit(ctx, "r", 5, []byte("five")))
 	assert.ErrorIs(t, g.Commit(ctx, "r", 6, []byte("early")), ErrNotClaimed)
-	state, err = g.Claim(ctx, "r", 6)
-	require.NoError(t, err)
+	state = rt.Must(g.Claim(ctx, "r", 6))(t)
 	assert.Equal(t, "five", string(state))
 	assert.ErrorIs(t, g.Commit(ctx, "r", 5, []byte("late")), fence.ErrStale)
 
 	broken := errors.New("broken")
-	err = g.Update(ctx, "r", 7, func(state []byte) ([]byte, error) { state[0] = 'x'; return nil, broken })
+	err := g.Update(ctx, "r", 7, func(state []byte) ([]byte, error) { state[0] = 'x'; return nil, broken })
 	var step *fence.StepError
 	require.ErrorAs(t, err, &step)
 	assert.Equal(t, fence.StepWrite, step.Step)
@@ -374,8 +362,7 @@ func TestBadInputOfManifests(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	m := newMemory()
-	g, err := Open(ctx, m, "")
-	require.NoError(t, err)
+	g := rt.Must(Open(ctx, m, ""))(t)
 	assert.Empty(t, m.objects, "the probe leaves nothing")
 	for token, want := range map[uint64]error{0: fence.ErrNoToken, fence.MaxToken + 1: fence.ErrTokenRange} {
 		assert.ErrorIs(t, g.Check(ctx, "r", token), want)
@@ -394,12 +381,11 @@ func TestBadInputOfManifests(t *testing.T) {
 
 	require.NoError(t, g.Check(ctx, "r", 5))
 	during, cancel := context.WithCancel(ctx)
-	err = g.Update(during, "r", 5, func([]byte) ([]byte, error) { cancel(); return []byte("half"), nil })
+	err := g.Update(during, "r", 5, func([]byte) ([]byte, error) { cancel(); return []byte("half"), nil })
 	require.ErrorAs(t, err, &step)
 	assert.Equal(t, fence.StepCommit, step.Step, "the write was begun")
 	assert.ErrorIs(t, err, context.Canceled)
-	state, err := g.Claim(ctx, "r", 5)
-	require.NoError(t, err)
+	state := rt.Must(g.Claim(ctx, "r", 5))(t)
 	assert.Nil(t, state)
 	whole := m.objects[g.Key("r")]
 	for _, body := range []string{
@@ -408,8 +394,7 @@ func TestBadInputOfManifests(t *testing.T) {
 		strings.Replace(string(whole.body), b64("r"), b64("s"), 1),
 	} {
 		m.objects[g.Key("r")] = object{[]byte(body), "v"}
-		err := g.Check(ctx, "r", 9)
-		assert.ErrorIs(t, err, ErrDamaged, "%s", body)
+		assert.ErrorIs(t, g.Check(ctx, "r", 9), ErrDamaged, "%s", body)
 		require.ErrorAs(t, g.Commit(ctx, "r", 9, nil), &step)
 		assert.Equal(t, fence.StepEnter, step.Step, "nothing was written")
 	}

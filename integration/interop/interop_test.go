@@ -57,8 +57,7 @@ func contend(t *testing.T, kind string, cluster *redistest.Cluster, least int) {
 	var all []*child
 	for client := range 4 {
 		if isOurs(client) {
-			o, err := json.Marshal(orders{Client: client, URLs: urls})
-			require.NoError(t, err)
+			o := rt.Must(json.Marshal(orders{Client: client, URLs: urls}))(t)
 			cmd := exec.Command(os.Args[0], "-test.run=^TestInteropChildProcess$", "-test.v=false")
 			cmd.Env = append(os.Environ(), ordersEnv+"="+string(o))
 			all = append(all, spawn(t, client, cmd))
@@ -72,8 +71,7 @@ func contend(t *testing.T, kind string, cluster *redistest.Cluster, least int) {
 		require.True(t, p.next(2*time.Minute).Ready)
 	}
 	for _, p := range all {
-		_, err := io.WriteString(p.in, "go\n")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(io.WriteString(p.in, "go\n")))
 	}
 	var tenures []judge.Hold
 	for _, p := range all {
@@ -169,8 +167,7 @@ func javaClient(t *testing.T) string {
 			t.Fatalf("%s is not in PATH; Java 17 and Maven are needed (Debian: apt-get install openjdk-17-jdk-headless maven)", tool)
 		}
 	}
-	classPath, err := build()
-	require.NoError(t, err)
+	classPath := rt.Must(build())(t)
 	return classPath
 }
 
@@ -304,11 +301,9 @@ func TestInteropChildProcess(t *testing.T) {
 		}
 		os.Exit(3)
 	}()
-	c, err := redlock.Open(t.Context(), o.URLs, redlock.WithInterop(), redlock.WithFreshMembers(), patient)
-	require.NoError(t, err)
+	c := rt.Must(redlock.Open(t.Context(), o.URLs, redlock.WithInterop(), redlock.WithFreshMembers(), patient))(t)
 	for range 200 { // as theirs
-		lease, err := c.Mutex(fmt.Sprint(key, ":warm:", o.Client)).Lock(t.Context())
-		require.NoError(t, err)
+		lease := rt.Must(c.Mutex(fmt.Sprint(key, ":warm:", o.Client)).Lock(t.Context()))(t)
 		require.NoError(t, lease.Unlock(t.Context()))
 	}
 	out := json.NewEncoder(os.Stdout)

@@ -23,13 +23,11 @@ import (
 func asUser(t *testing.T) (*redistest.Real, Target, asker) {
 	t.Helper()
 	rt.Needs(t, redistest.ScriptFlags) // by which it tries what a user may do
-	s, err := redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile})
-	require.NoError(t, err)
+	s := rt.Must(redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	rules(t, s)
 	c := node.Config{Addr: s.Addr(), Username: "locker", Password: "pw-canary", ClientName: "redlock", DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second}
-	n, err := node.New(c)
-	require.NoError(t, err)
+	n := rt.Must(node.New(c))(t)
 	t.Cleanup(func() { _ = n.Close(context.Background()) })
 	require.NoError(t, up(t.Context(), n, 20*time.Second))
 	ask := func(args ...string) (member.Reply, error) {
@@ -41,11 +39,9 @@ func asUser(t *testing.T) (*redistest.Real, Target, asker) {
 // rules gives the user what the shipped file has, and returns the commands of it.
 func rules(t *testing.T, s *redistest.Real, more ...string) (commands []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../../acl/" + rt.Installed(t).Rules())
-	require.NoError(t, err)
+	text := rt.Must(os.ReadFile("../../../../acl/" + rt.Installed(t).Rules()))(t)
 	words := strings.Fields(strings.ReplaceAll(string(text), ">CHANGE-ME", ">pw-canary"))[1:]
-	_, err = s.Do(t.Context(), append(append([]string{"ACL", "SETUSER"}, words...), more...)...)
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(s.Do(t.Context(), append(append([]string{"ACL", "SETUSER"}, words...), more...)...)))
 	for _, w := range words {
 		if c, ok := strings.CutPrefix(w, "+"); ok {
 			commands = append(commands, c)
@@ -58,8 +54,7 @@ func rules(t *testing.T, s *redistest.Real, more ...string) (commands []string) 
 func TestTryingEndsNobodysConnection(t *testing.T) {
 	t.Parallel()
 	rt.Needs(t)
-	s, err := redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile})
-	require.NoError(t, err)
+	s := rt.Must(redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	start := func() *node.Node {
 		n, err := node.New(node.Config{Addr: s.Addr(), DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second})
@@ -74,8 +69,7 @@ func TestTryingEndsNobodysConnection(t *testing.T) {
 	f.permissions(t.Context(), func(args ...string) (member.Reply, error) {
 		return member.Ask(t.Context(), n, member.Command{Cmd: resp.Command(args...)})
 	}, Target{Node: n, Config: node.Config{Addr: s.Addr()}, Name: s.Addr()}, Terms{Key: "app:held"})
-	_, err = member.Ask(t.Context(), witness, member.Command{Cmd: resp.Command("PING")})
-	assert.NoError(t, err)
+	assert.NoError(t, rt.Err(member.Ask(t.Context(), witness, member.Command{Cmd: resp.Command("PING")})))
 	now := witness.State()
 	assert.False(t, now.Gen != before || !now.Up, "another's connection was ended: %+v", now)
 }
@@ -86,8 +80,7 @@ func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
 	t.Parallel()
 	s, target, ask := asUser(t)
 	terms := Terms{Key: "app:held"}
-	_, err := s.Do(t.Context(), "HSET", terms.Key, "f", "v")
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(s.Do(t.Context(), "HSET", terms.Key, "f", "v")))
 	look := func() (f Facts) {
 		f.permissions(t.Context(), ask, target, terms)
 		return f
@@ -140,14 +133,11 @@ func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
 	rules(t, s, "-wait")
 	assert.Equal(t, []string{"WAIT"}, look().Denied, "without wait")
 
-	keys, err := s.Do(t.Context(), "KEYS", "*")
-	require.NoError(t, err)
+	keys := rt.Must(s.Do(t.Context(), "KEYS", "*"))(t)
 	assert.Equal(t, []any{"app:held"}, keys, "it left")
-	value, err := s.Do(t.Context(), "HGETALL", "app:held")
-	require.NoError(t, err)
+	value := rt.Must(s.Do(t.Context(), "HGETALL", "app:held"))(t)
 	assert.Len(t, value, 2, "the lock")
-	ttl, err := s.Do(t.Context(), "PTTL", "app:held")
-	require.NoError(t, err)
+	ttl := rt.Must(s.Do(t.Context(), "PTTL", "app:held"))(t)
 	assert.Equal(t, int64(-1), ttl)
 }
 
