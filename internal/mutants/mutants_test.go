@@ -285,7 +285,7 @@ again:
 	var all []change
 	for _, m := range []mutant{
 		{in: "x/p.T.M", old: "one", new: "two"},
-		{in: "x/p.T.M", old: "return", new: "for {}; return"},
+		{in: "x/p.T.M", old: "return one() }", new: "for {}; return one() }"},
 		{in: "x/p.Say", old: "say()"},
 		{in: "a.lua", old: "one", new: "1"},
 		{in: "b.lua", old: "two", new: "2"},

@@ -133,6 +133,10 @@ func beside(root string, c change, number int) (e edit, ok bool, _ error) {
 	if err != nil {
 		return e, false, err
 	}
+	old, changed := c.old, c.new
+	for old != "" && strings.HasSuffix(changed, old[len(old)-1:]) { // the end of the function, maybe
+		old, changed = old[:len(old)-1], changed[:len(changed)-1]
+	}
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, c.file, text, parser.SkipObjectResolution)
 	if err != nil {
@@ -144,15 +148,15 @@ func beside(root string, c change, number int) (e edit, ok bool, _ error) {
 			continue
 		}
 		from, to := int(f.Body.Lbrace-parsed.FileStart)+1, int(f.Body.Rbrace-parsed.FileStart)
-		if c.at < from || c.at+len(c.old) > to {
+		if c.at < from || c.at+len(old) > to {
 			continue
 		}
-		body := string(text[from:c.at]) + c.new + string(text[c.at+len(c.old):to])
+		body := string(text[from:c.at]) + changed + string(text[c.at+len(old):to])
 		if f.Type.Results == nil {
 			body += "\nreturn"
 		}
-		changed, err := parser.ParseFile(token.NewFileSet(), "", "package p; func _() {"+body+"\n}", parser.SkipObjectResolution)
-		if err != nil || len(changed.Decls) != 1 || labelled(changed) {
+		alone, err := parser.ParseFile(token.NewFileSet(), "", "package p; func _() {"+body+"\n}", parser.SkipObjectResolution)
+		if err != nil || len(alone.Decls) != 1 || labelled(alone) {
 			return e, false, nil // it does not compile, or ends the function: a build of its own says so
 		}
 		at := fset.Position(f.Body.Lbrace)
