@@ -53,10 +53,10 @@ type appJudge struct {
 
 	refused     []*refusedMember // the last refusal of each member
 	wellSince   []int64          // of each server: the end of its last fault but one that is on
-	told        map[string]*refusalCounts
-	unfelt      []string
+	plays       []*refusalPlay
 	kinds       map[string]int // errors of requests
 	judgedWords int
+	kept        int // leases that were there before, and given back, after all members were full for longer than their TTL
 }
 
 // tally counts what came of the calls of one sort.
@@ -200,7 +200,7 @@ func newAppJudge(members, seats int, report func(finding)) *appJudge {
 		asks: map[attemptID]*asking{}, forced: map[string]*forcing{}, found: map[string]int{}, handed: map[string]int64{},
 		heirs: map[term]string{}, firsts: map[string]string{},
 		perSeat: map[int]int{}, errors: map[string]int{}, longest: map[string]time.Duration{}, sorts: map[string]*tally{},
-		refused: make([]*refusedMember, members), wellSince: make([]int64, members), told: map[string]*refusalCounts{}, kinds: map[string]int{},
+		refused: make([]*refusedMember, members), wellSince: make([]int64, members), kinds: map[string]int{},
 	}
 	for _, sort := range appSorts {
 		j.sorts[sort] = &tally{}

@@ -101,8 +101,8 @@ func (r *appRun) refusing(ctx context.Context, rng *rand.Rand, x appRefusal) {
 	for _, m := range members {
 		r.j.server(m, true)
 		defer r.j.server(m, false)
-		r.j.refuses(m, x)
 	}
+	r.j.refuses(members, x)
 	for _, m := range members {
 		ends = append(ends, x.begin(r.t, r.cluster.Real(m), long))
 	}
@@ -148,42 +148,46 @@ func (r *appRun) voteAgain(ctx context.Context, members []int, after string) {
 	}
 }
 
+// refusalPlay is one time that a row was played.
+type refusalPlay struct {
+	name   string
+	from   int64
+	voters int // clients that its members voted for before: who has no vote of a member may not meet it
+	felt   int // requests of clients that ended so
+}
+
 // refusedMember is the last refusal of a member, as the judge knows it.
 type refusedMember struct {
 	appRefusal
-	from, to int64 // to is 0 while it lasts
-	since    int64 // since when the member had been well before
-	clean    bool  // it had been well for long enough to be voting, before
-	felt     int   // requests of clients that ended so
+	play     *refusalPlay
+	from, to int64    // to is 0 while it lasts
+	since    int64    // since when the member had been well before
+	clean    bool     // it had been well for long enough to be voting, before
 	voters   []client // at each seat, for which the member voted; zero: it did not
 }
 
 // client is one of those at a seat.
 type client struct{ process, number int }
 
-// refusalCounts counts what came of the refusals of one row.
-type refusalCounts struct {
-	played int
-	felt   int // requests of clients
-	kept   int // leases that were there before, lived through it for longer than their TTL, and were given back
-}
-
-// refuses tells that a member begins to refuse. It has just been told to be unwell.
-func (j *appJudge) refuses(m int, x appRefusal) {
+// refuses tells that members begin to refuse. They have just been told to be unwell.
+func (j *appJudge) refuses(members []int, x appRefusal) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := judge.Now()
-	n := &refusedMember{appRefusal: x, from: now, since: j.wellSince[m], clean: j.wellSince[m] < now-int64(settled)}
-	for _, s := range j.seats {
-		var voter client
-		if s.votes>>m&1 == 1 && s.voting[m] < now-int64(settled)/3 && s.shutting == 0 {
-			voter = client{s.process, s.client}
+	play := &refusalPlay{name: x.name, from: now}
+	j.plays = append(j.plays, play)
+	for _, m := range members {
+		n := &refusedMember{appRefusal: x, play: play, from: now, since: j.wellSince[m], clean: j.wellSince[m] < now-int64(settled)}
+		for _, s := range j.seats {
+			var voter client
+			if s.votes>>m&1 == 1 && s.voting[m] < now-int64(settled)/3 && s.shutting == 0 {
+				voter = client{s.process, s.client}
+				play.voters++
+			}
+			n.voters = append(n.voters, voter)
 		}
-		n.voters = append(n.voters, voter)
+		j.refused[m] = n
 	}
-	j.settle(m)
-	j.refused[m] = n
-	j.toldOf(x.name).played++
 }
 
 // accepts tells that a member has ended to refuse.
@@ -193,21 +197,6 @@ func (j *appJudge) accepts(m int) {
 	j.refused[m].to = judge.Now()
 }
 
-// settle books whether the last refusal of a member was felt. Clients tell late of what they waited for.
-func (j *appJudge) settle(m int) {
-	if n := j.refused[m]; n != nil && n.felt == 0 {
-		j.unfelt = append(j.unfelt, fmt.Sprintf("%s of member %d at %s s", n.name, m, j.ms(n.from)))
-	}
-	j.refused[m] = nil
-}
-
-func (j *appJudge) toldOf(name string) *refusalCounts {
-	if j.told[name] == nil {
-		j.told[name] = &refusalCounts{}
-	}
-	return j.told[name]
-}
-
 // feels takes word of requests that ended with an error.
 func (j *appJudge) feels(e appEvent) {
 	j.kinds[e.Text] += int(e.Token)
@@ -215,8 +204,7 @@ func (j *appJudge) feels(e appEvent) {
 		j.wrong("not kept", "", "seat %d: member %d refused %s: %s", e.Seat, e.Number, op, e.Text)
 	}
 	if n := j.refused[e.Number]; n != nil && n.code == e.Text && (n.to == 0 || e.At < n.to+int64(time.Second)) {
-		n.felt += int(e.Token)
-		j.toldOf(n.name).felt += int(e.Token)
+		n.play.felt += int(e.Token)
 	}
 }
 
@@ -287,7 +275,7 @@ func (j *appJudge) keeps(b *belief, now int64) {
 			return
 		}
 	}
-	j.toldOf(j.refused[0].name).kept++
+	j.kept++
 }
 
 // wordOf is the first word of a member's own error.
@@ -376,18 +364,21 @@ func (s *seat) tellRefused() {
 	}
 }
 
-// refusalsTold logs what came of each row, and lists the refusals that no client met.
-func (j *appJudge) refusalsTold(t testing.TB) (unfelt []string) {
+// refusalsTold logs what came of each row, counts how often each was played, and lists the times that no client met.
+func (j *appJudge) refusalsTold(t testing.TB) (played map[string]int, unmet []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for m := range j.members {
-		j.settle(m)
+	played = map[string]int{}
+	felt := map[string]int{}
+	for _, x := range j.plays {
+		played[x.name]++
+		felt[x.name] += x.felt
+		if x.felt == 0 && x.voters >= len(j.seats)/2 {
+			unmet = append(unmet, fmt.Sprintf("%s at %s s", x.name, j.ms(x.from)))
+		}
 	}
-	for _, x := range appRefusals {
-		n := j.toldOf(x.name)
-		t.Logf("%s: at %d members, %d requests of clients felt it, %d leases outlived it", x.name, n.played, n.felt, n.kept)
-	}
-	t.Logf("%d times the words of a member that refused were looked at; all members voted again after %v at most; "+
-		"errors of requests %v", j.judgedWords, j.longest["votes again"], j.kinds)
-	return j.unfelt
+	t.Logf("refusals played: %v; requests of clients that met them: %v; errors of all requests: %v", played, felt, j.kinds)
+	t.Logf("%d leases outlived a time in which all members were full; %d times the words of a member that refused were looked at; "+
+		"all members voted again after %v at most", j.kept, j.judgedWords, j.longest["votes again"])
+	return played, unmet
 }

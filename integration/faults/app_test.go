@@ -88,7 +88,7 @@ func TestFaultsRandomApplication(t *testing.T) {
 	beside.Wait()
 	whole := r.finish()
 	t.Logf("%d members: %s", members, r.j.summary())
-	unfelt := r.j.refusalsTold(t)
+	played, unmet := r.j.refusalsTold(t)
 	t.Logf("%d looks at what closed clients left", r.closes)
 	if soak {
 		r.write(t, span, samples)
@@ -104,9 +104,9 @@ func TestFaultsRandomApplication(t *testing.T) {
 	t.Logf("observers heard of leaders %d times, of nobody %d times", r.j.leaders.heard, r.j.leaders.nobody)
 	require.GreaterOrEqual(t, r.j.leaders.heard, int(span.Seconds()/2), "observers heard of too few leaders")
 	for _, x := range appRefusals {
-		require.GreaterOrEqual(t, r.j.told[x.name].played, int(span.Minutes()/8), "too few of: %s", x.name)
+		require.GreaterOrEqual(t, played[x.name], int(span.Minutes()/8), "too few of: %s", x.name)
 	}
-	require.Empty(t, unfelt, "no client met these")
+	require.Empty(t, unmet, "no client met these")
 	for seat := range r.links {
 		require.Positive(t, r.j.perSeat[seat], "seat %d never had a lock", seat)
 	}

@@ -169,8 +169,8 @@ func (h *hearing) lost(seat, from, to int, fixed bool) {
 func (h *hearing) refusing(x appRefusal, members ...int) {
 	for _, m := range members {
 		h.server(m, true)
-		h.refuses(m, x)
 	}
+	h.refuses(members, x)
 }
 
 // failed tells of a call that failed while members refuse, and of what it said of them.
