@@ -28,6 +28,11 @@ func run() []suite.Record {
 	for rep, speed := range []float64{1, .1, 2} {
 		all = append(all, slice(w1, "floor", rep, 1000*speed), slice(w1, "redquorum", rep, 800*speed), slice(w1, "setnx-expire", rep, 900*speed))
 	}
+	for rep := range int64(3) {
+		back := slice(cellW16, "redquorum", int(rep), 300)
+		back.Slice.Cell.Members, back.Slice.Errors = 3, rep%2
+		all = append(all, back)
+	}
 	broken := slice(w3d, "setnx-expire", 0, 100)
 	broken.Slice.Overlaps, broken.Slice.Left, broken.Slice.Stay = 1, 7, 2
 	fine := slice(w3d, "setnx-expire", 1, 100)
@@ -67,6 +72,9 @@ func TestMissedTargetsAreRed(t *testing.T) {
 		if strings.HasPrefix(row[0].Text, "W1 p50") {
 			require.Equal(t, Field{Text: "1.25× (≤ 1.25×)", Good: true}, row[2])
 			require.Equal(t, "–", row[1].Text)
+		}
+		if strings.HasPrefix(row[0].Text, "W16 failed") { // once in three repetitions
+			require.Equal(t, Field{Text: "1 (≤ 0)", Bad: true}, row[2])
 		}
 		if strings.HasPrefix(row[0].Text, "W3d Jain") { // the slice has none: 0
 			require.True(t, row[2].Bad)

@@ -18,8 +18,8 @@ import (
 
 // How a member that forgot is made whole again: docs/protocol.md, "Restore".
 
-// page is how many counters are read and written in one step. A source has spent less than a
-// millisecond on them.
+// page is how many counters are read and written in one step. A source spends about a millisecond
+// on them.
 const page = 1000
 
 var (
