@@ -3,7 +3,6 @@ package cluster_test
 import (
 	"context"
 	"flag"
-	"os"
 	"runtime"
 	"strconv"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -43,9 +43,7 @@ func (w withShared) Run() int {
 // long skips a test that takes minutes, unless it is asked for.
 func long(t *testing.T) {
 	t.Helper()
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: storms, and what waits for leases; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
+	rt.Long(t, "storms, and what waits for leases")
 }
 
 // becomes waits for something that a busy machine, too, has done within a minute. Servers are asked, so it does not ask too often.

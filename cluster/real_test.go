@@ -24,8 +24,7 @@ func start(t testing.TB, c redistest.ShardedConfig) *redistest.Sharded {
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	ctx := rt.Within(t, 2*time.Minute)
 	s := rt.Must(redistest.StartSharded(ctx, c))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -49,11 +48,7 @@ func open(t testing.TB, s *redistest.Sharded, opts ...redlock.Option) *redlock.C
 }
 
 // ending is the context of a call that is to succeed: what cannot, fails, and does not hold up the others.
-func ending(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
+func ending(t testing.TB) context.Context { return rt.Within(t, 2*time.Minute) }
 
 func openAll(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Client {
 	t.Helper()

@@ -22,8 +22,7 @@ func startGroup(t *testing.T, c redistest.GroupConfig) *redistest.Group {
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	ctx := rt.Within(t, 2*time.Minute)
 	g := rt.Must(redistest.StartGroup(ctx, c))(t)
 	t.Cleanup(func() { require.NoError(t, g.Close()) })
 	return g
@@ -78,8 +77,7 @@ func replaced(t *testing.T, ways ...string) {
 			}
 			master := awaitFailover(t, g, former)
 
-			hurried, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			defer cancel()
+			hurried := rt.Within(t, 300*time.Millisecond)
 			require.Error(t, rt.Err(b.Mutex("k").Lock(hurried)))
 
 			next, err := b.Mutex("k").Lock(ending(t)) // and not the hour of a stall

@@ -2,7 +2,6 @@ package node
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -168,8 +168,7 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 				c.Addr = addr
 				_, err = Query(t.Context(), c, ping)
 			case BySentinel:
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // of which half is for the Sentinels
-				defer cancel()
+				ctx := rt.Within(t, 10*time.Second) // of which half is for the Sentinels
 				_, err = c.withDefaults().Sentinels.find(ctx)
 			}
 			var other *SchemeError

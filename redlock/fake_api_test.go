@@ -553,8 +553,7 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 				cluster.Kill(tc.dead...)
 			}
 			synctest.Wait()
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
+			ctx := rt.Within(t, 5*time.Second)
 			_, try := p.Mutex("k").TryLock(ctx)
 			_, lock := p.Mutex("k").Lock(ctx)
 			for _, err := range []error{try, lock} {

@@ -87,8 +87,7 @@ func TestErrorOfACallWhoseContextEndedBlamesNobody(t *testing.T) {
 			require.ErrorContains(t, err, "0 of 3 members agreed, need 2 (0 refused, 0 failed or silent, 3 not waited for)", call)
 			require.NotContains(t, err.Error(), "no answer", call)
 		}
-		short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
+		short := rt.Within(t, 10*time.Millisecond)
 		require.ErrorContains(t, rt.Err(p.Mutex("n").TryLock(short)), "3 not waited for")
 	}, redlock.Quiet)
 }
@@ -107,8 +106,7 @@ func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 			"Adopt":   func() error { return errOfAdopt(t.Context(), p, h) },
 			"Limit":   func() error { _, err := p.Semaphore("s", 2).Limit(t.Context()); return err },
 			"Lock": func() error {
-				ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
-				defer cancel()
+				ctx := rt.Within(t, 600*time.Millisecond)
 				_, err := p.Mutex("k").Lock(ctx)
 				return err
 			},

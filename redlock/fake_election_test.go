@@ -772,8 +772,7 @@ func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
 // Run ends the pause.
 func TestRunLeadsAtMostOnceASecond(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
-		ctx, cancel := context.WithTimeout(t.Context(), 9500*time.Millisecond)
-		defer cancel()
+		ctx := rt.Within(t, 9500*time.Millisecond)
 		start := time.Now()
 		var terms [2]int
 		var wg sync.WaitGroup
@@ -881,8 +880,7 @@ func TestLeaderIsNotToldByAMinority(t *testing.T) {
 		start := time.Now()
 		require.ErrorIs(t, rt.Err(q.Election("boss").Leader(t.Context())), redlock.ErrNoQuorum)
 		require.Equal(t, 200*time.Millisecond, time.Since(start), "no longer than MemberTimeout")
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
+		ctx := rt.Within(t, 50*time.Millisecond)
 		require.ErrorIs(t, rt.Err(q.Election("boss").Leader(ctx)), context.DeadlineExceeded)
 		q.Back()
 		unlock(t, l)

@@ -346,8 +346,7 @@ func TestAwaitTellsMembersThatHaveNotSaidThatItIsOpen(t *testing.T) {
 func TestArrivalsGoOnBehindACallWhenTheirContextsHaveEnded(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		a.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		ctx := rt.Within(t, time.Millisecond)
 		var wg sync.WaitGroup
 		for i := range 300 {
 			wg.Go(func() {
@@ -367,8 +366,7 @@ func TestAwaitTellsMembersThatItIsOpenBeforeItReturns(t *testing.T) {
 		a.Slow(0, 20*time.Millisecond, 20*time.Millisecond)
 		g := awaitLater(t.Context(), a.Latch("job", 1))
 		time.Sleep(100 * time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		ctx := rt.Within(t, time.Millisecond)
 		require.Error(t, b.Latch("job", 1).CountDown(ctx))
 		g.open(t)
 		open := 0
@@ -691,8 +689,7 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 			var wg sync.WaitGroup
 			for _, one := range []*redlock.Barrier{x, y} {
 				wg.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-					defer cancel()
+					ctx := rt.Within(t, time.Minute)
 					round, err := one.Wait(ctx)
 					once.Lock()
 					defer once.Unlock()
@@ -710,8 +707,7 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 		x, y := a.Barrier("phase", 2, "x"), b.Barrier("phase", 2, "y")
 		both(x, y, 1)
 		both(x, y, 2)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := rt.Within(t, time.Second)
 		require.ErrorIs(t, rt.Err(y.Wait(ctx)), context.DeadlineExceeded)
 		require.NoError(t, b.Close())
 		both(a.Barrier("phase", 2, "y"), x, 3)
@@ -730,8 +726,7 @@ func TestArrivalOutlivesADeleteThatOvertakesIt(t *testing.T) {
 		arrived := make(chan error, 1)
 		go func() { arrived <- p.Latch("job", 3).CountDown(t.Context()) }()
 		synctest.Wait()
-		gone, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		gone := rt.Within(t, time.Millisecond)
 		require.ErrorIs(t, p.Latch("job", 3).Delete(gone), redlock.ErrNoQuorum)
 		d.Resume()
 		select {
@@ -747,16 +742,14 @@ func TestArrivalOutlivesADeleteThatOvertakesIt(t *testing.T) {
 func TestSecondCallOfABarrierEndsWithItsContext(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		b := p.Barrier("phase", 2, "x")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rt.Within(t, time.Minute)
 		first := make(chan error, 1)
 		go func() {
 			_, err := b.Wait(ctx)
 			first <- err
 		}()
 		synctest.Wait()
-		soon, end := context.WithTimeout(t.Context(), time.Second)
-		defer end()
+		soon := rt.Within(t, time.Second)
 		at := time.Now()
 		_, err := b.Wait(soon)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -841,8 +834,7 @@ func TestRoundOfABarrierThatEndedOpensNothing(t *testing.T) {
 // died.
 func TestArrivalOfABarrierEndsWithItsWait(t *testing.T) {
 	redlock.Among(t, 3, 4, func(t *testing.T, _ *redistest.Cluster, all []*redlock.Peer) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rt.Within(t, time.Minute)
 		ended, dies := goesOn(ctx, all[0].Barrier("phase", 3, "x")), goesOn(t.Context(), all[1].Barrier("phase", 3, "y"))
 		synctest.Wait()
 		err := (<-ended).err

@@ -48,8 +48,7 @@ func TestStoredLimitTakesThePlaceOfEveryCallers(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		held = append(held, waits.Get(t)) // the line is served at once
 		q.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := rt.Within(t, time.Second)
 		require.NoError(t, theirs.SetLimit(ctx, 1))
 		waits = later(t.Context(), theirs.Acquire)
 		for _, l := range held[1:] {
@@ -219,8 +218,7 @@ func TestLimitThatNoMajorityConfirmsIsNoReasonToStopWaiting(t *testing.T) {
 			require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
 			p.Away(1, 2)
 			time.Sleep(time.Second)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := rt.Within(t, time.Minute)
 			start := time.Now()
 			waits := later(ctx, p.Semaphore("k", 4, redlock.Permits(3)).Acquire)
 			if patience > 0 {
@@ -244,8 +242,7 @@ func TestLimitThatMembersDoNotTellIsAskedForAtHeartbeats(t *testing.T) {
 		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		p.EveryLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(script.SemLimit.SHA), -1, "OOM none is left") }, 1, 2)
 		asked := p.Count(script.SemLimit)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := rt.Within(t, 10*time.Second)
 		_, err := p.Semaphore("k", 4, redlock.Permits(3)).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, redlock.ErrLimit)
@@ -437,8 +434,7 @@ func TestLineIsServedWhereverTheFreeSlotsAre(t *testing.T) {
 			redlock.Admin(t, s, args...)
 			redlock.Admin(t, s, "PEXPIRE", "redquorum:s1:{k}", "100000000")
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rt.Within(t, time.Minute)
 		first := later(ctx, p.Semaphore("k", low).Acquire)
 		time.Sleep(time.Second)
 		second := later(ctx, q.Semaphore("k", low).Acquire)

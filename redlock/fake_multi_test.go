@@ -126,8 +126,7 @@ func TestMultiOppositeOrdersDoNotDeadlock(t *testing.T) {
 		}
 		peers[1].Slow(3*time.Millisecond, 2*time.Millisecond, time.Millisecond)
 		sets := [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "c"}, {"c", "a"}}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
+		ctx := rt.Within(t, 5*time.Minute)
 		in := map[string]*atomic.Int32{"a": {}, "b": {}, "c": {}}
 		var turns [4]int
 		done := make(chan error)
@@ -802,8 +801,7 @@ func TestMultiAsksSilentMembersOnce(t *testing.T) {
 
 		leases = allOf(t, p, names...)
 		require.Equal(t, timeout/2, silent(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), timeout/2)
-			defer cancel()
+			ctx := rt.Within(t, timeout/2)
 			err := leases.Unlock(ctx)
 			require.ErrorIs(t, err, redlock.ErrInDoubt)
 			require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -277,8 +277,7 @@ func TestMinorityDoesNotSayThatNobodyWaits(t *testing.T) {
 		for _, i := range []int{1, 2} {
 			d.Network(a.Client, redlocktest.Network{LosePushes: true, LoseReplies: true}, i)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
+		ctx := rt.Within(t, 20*time.Second)
 		require.ErrorIs(t, rt.Err(a.RWMutex("k").RLock(ctx)), redlock.ErrNoQuorum)
 		require.NoError(t, first.Err())
 		for _, i := range []int{1, 2} {

@@ -347,8 +347,7 @@ func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
 			redlock.Admin(t, s, "SCRIPT", "FLUSH")
 			redlock.Admin(t, s, "SCRIPT", "LOAD", script.Release.Source) // which so needs no repair, behind the other
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		defer cancel()
+		ctx := rt.Within(t, 5*time.Millisecond)
 		require.ErrorIs(t, rt.Err(p.Mutex("k").TryLock(ctx)), context.DeadlineExceeded)
 		time.Sleep(time.Second)
 		redlock.Leftovers(t, cluster)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -195,9 +194,7 @@ func Seeds(n uint64) uint64 {
 // Long skips a test that takes a minute or more.
 func Long(t testing.TB) {
 	t.Helper()
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: takes a minute; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
+	rt.Long(t, "takes a minute")
 }
 
 // Lasting are the keys that a member keeps for good.
@@ -275,8 +272,7 @@ func (p *Peer) Try(t testing.TB, name string, opts ...LockOption) error {
 
 // LockFor is a Lock that gives up after a while, and of which the error alone matters.
 func (p *Peer) LockFor(t testing.TB, name string, patience time.Duration, opts ...LockOption) error {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := rt.Within(t, patience)
 	_, err := p.Mutex(name, opts...).Lock(ctx)
 	return err
 }

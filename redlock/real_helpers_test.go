@@ -11,17 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
 
 // Helpers of tests on real servers.
 
 // ending is the context of a call that is to succeed: one that cannot fails, and holds up no other test.
-func ending(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
+func ending(t testing.TB) context.Context { return rt.Within(t, time.Minute) }
 
 // locked takes a lock that is expected to be had.
 func locked(t testing.TB, c interface {

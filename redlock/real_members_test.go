@@ -22,8 +22,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	ctx := rt.Within(t, 2*time.Minute)
 	s := rt.Must(redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, NodeTimeout: 20 * time.Second}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	plain := redistest.NewEmbedded()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
@@ -84,8 +85,7 @@ func (w *watch) keepUp(ctx context.Context) error {
 // awhile keeps a watch up for so long.
 func awhile(t *testing.T, w *watch, d time.Duration) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
+	ctx := rt.Within(t, d)
 	require.ErrorIs(t, w.keepUp(ctx), context.DeadlineExceeded)
 }
 
@@ -158,8 +158,7 @@ func TestWatchEndsWithItsContextWithTooFewMembersAndWithTheClient(t *testing.T) 
 		awhile(t, w, 10*time.Millisecond)
 		p.Away(0, 2)
 		start := time.Now()
-		patient, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		patient := rt.Within(t, time.Minute)
 		err := w.keepUp(patient)
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, ErrNoQuorum)

@@ -1,7 +1,6 @@
 package entry
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -34,8 +33,7 @@ func TestFloorsAllocateNothing(t *testing.T) {
 	for name, shape := range map[string]string{"floor": Uncontended, "floor-scripts": Uncontended, "floor-notify": Separate, "floor-standing": Separate} {
 		t.Run(name, func(t *testing.T) {
 			spec := rt.Must(Find(name))(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := rt.Within(t, time.Minute)
 			l := rt.Must(spec.Open(ctx, Env{Members: set, Lease: 9 * time.Second, Shape: shape}))(t)
 			t.Cleanup(l.Close)
 			key := "allocs:" + name
@@ -67,8 +65,7 @@ func TestAWireWritesWhatTheSocketDoesNotTake(t *testing.T) {
 	f := newFan(many, func(r reply) bool { return r.kind == '+' })
 	f.need, f.deny = many, many+1
 	require.NoError(t, w.sendMany(batch, many, booking{to: f}, false))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := rt.Within(t, time.Minute)
 	won := rt.Must(f.wait(ctx))(t)
 	require.True(t, won)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -116,9 +117,7 @@ func TestLongScripts(t *testing.T) {
 
 func long(t *testing.T) {
 	t.Helper()
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: takes minutes; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
+	rt.Long(t, "takes minutes")
 }
 
 func runScripts(t *testing.T, dir, members, maxTTL string) {

@@ -3,17 +3,15 @@
 package fencing
 
 import (
-	"os"
 	"testing"
 
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // The guarded sets of 2,000 additions, and the suite of guards where make test does not run it.
 func TestLongGuardsLoseNothing(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: 2,000 additions; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
+	rt.Long(t, "2,000 additions")
 	type fixture = func(t *testing.T) fencetest.Fixture
 	for _, c := range []struct {
 		name  string

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -150,16 +149,13 @@ func TestStorm(t *testing.T) {
 }
 
 func TestLongStorm(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: storms in real time; `make test-long` sets REDQUORUM_LONG=1 and runs them")
-	}
+	rt.Long(t, "storms in real time")
 	t.Run("embedded", func(t *testing.T) { storm(t, rt.Embedded(t, 2), 10*time.Second) })
 	t.Run("real", func(t *testing.T) { storm(t, rt.Real(t, 2), 10*time.Second) })
 }
 
 func storm(t *testing.T, c *redistest.Cluster, length time.Duration) {
-	ctx, cancel := context.WithTimeout(t.Context(), length)
-	defer cancel()
+	ctx := rt.Within(t, length)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	done := 0

@@ -3,7 +3,6 @@ package guard
 import (
 	"fmt"
 	"math/bits"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/explore"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -624,9 +624,7 @@ func (r *bRules) search(first bWorld) explore.Found[explore.Step] {
 func TestNoScheduleOfBasesAndForgettingHasATokenThatFalls(t *testing.T) { searchBases(t, false) }
 
 func TestLongNoScheduleOfBasesAndForgettingHasATokenThatFalls(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: more states; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
+	rt.Long(t, "more states")
 	searchBases(t, true)
 }
 

@@ -1,12 +1,12 @@
 package guard
 
 import (
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/explore"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // A search of all schedules in which two clients restore one member, page by page, while counters rise, sources and the member
@@ -300,9 +300,7 @@ func TestNoScheduleOfPagesLosesACounter(t *testing.T) {
 }
 
 func TestLongNoScheduleOfPagesOfTwoClientsAtATimeLosesACounter(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: more states; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
+	rt.Long(t, "more states")
 	searchPages(t, gRules{noClaim: true, faults: 1, raises: 1})
 	searchPages(t, gRules{noClaim: true, copies: 1})
 	searchPages(t, gRules{copies: 1, raises: 1})

@@ -5,7 +5,6 @@ package guard
 import (
 	"math/bits"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/explore"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // A search of all schedules in which members forget under clients of different MaxTTL. It drives decide, longestOf,
@@ -521,9 +521,7 @@ func TestNoScheduleOfMembersThatWereEmptiedOrFollowedACopyHasTwoHolders(t *testi
 }
 
 func TestLongNoScheduleOfForgetfulMembersAndGreaterMaxTTLHasTwoHolders(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: more states, from more beginnings; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
+	rt.Long(t, "more states, from more beginnings")
 	searchQuarantines(t, slices.Concat(qSearches, qReplaced), true, 700_000)
 }
 

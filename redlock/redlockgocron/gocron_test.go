@@ -96,8 +96,7 @@ func skips(t *testing.T, p *process) {
 // released waits until the lock of the job is free.
 func released(t *testing.T, c *redlock.Client, name string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := rt.Within(t, time.Minute)
 	lease := rt.Must(c.Mutex(name).Lock(ctx))(t)
 	require.NoError(t, lease.Unlock(ctx))
 }
@@ -122,8 +121,7 @@ func TestLockWaitsForAMomentWhereItIsHeldForLonger(t *testing.T) {
 			require.InDelta(t, c.wait/2, time.Since(start), float64(10*time.Millisecond))
 			require.NoError(t, held.Unlock(t.Context()))
 
-			gone, cancel := context.WithTimeout(t.Context(), c.wait/2)
-			defer cancel()
+			gone := rt.Within(t, c.wait/2)
 			time.Sleep(c.atLeast + time.Second)
 			d.Take("nightly")
 			require.ErrorIs(t, rt.Err(l.Lock(gone, "nightly")), context.DeadlineExceeded, "the caller's own")

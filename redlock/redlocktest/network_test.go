@@ -1,7 +1,6 @@
 package redlocktest_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,8 +117,7 @@ func TestNetworkThatIsWholeAgainIsConnectedAgain(t *testing.T) {
 					require.NoError(t, d.Open().Close(), "others do not notice")
 					began := time.Now()
 					mend(d)
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
+					ctx := rt.Within(t, time.Second)
 					l := rt.Must(d.Client.Mutex("k").Lock(ctx))(t)
 					require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
 					require.NoError(t, l.Unlock(t.Context()))
@@ -137,8 +135,7 @@ func TestCrashReleasesNothingAndIsForGood(t *testing.T) {
 		d.Crash(d.Client)
 		crashed := time.Now()
 		d.Heal()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rt.Within(t, time.Minute)
 		next := rt.Must(other.Mutex("k").Lock(ctx))(t)
 		require.Greater(t, time.Since(crashed), 7*time.Second, "its TTL ends, and nobody has renewed it")
 		require.LessOrEqual(t, time.Since(crashed), 9*time.Second+time.Second)

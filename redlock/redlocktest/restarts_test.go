@@ -2,13 +2,13 @@ package redlocktest_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -20,9 +20,7 @@ func TestShortLivedProcessesAloneHealADeployment(t *testing.T) {
 }
 
 func TestLongShortLivedProcessesAloneHealADeploymentThatNobodyUsed(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: members in memory live through an hour and a day; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
+	rt.Long(t, "members in memory live through an hour and a day")
 	healAlone(t, time.Hour, 24*time.Hour)
 }
 

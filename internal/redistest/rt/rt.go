@@ -2,7 +2,10 @@
 package rt
 
 import (
+	"context"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -88,4 +91,19 @@ func Err[T any](_ T, err error) error { return err }
 type tester interface {
 	require.TestingT
 	Helper()
+}
+
+// Within is the context of a call that ends after a while, or with the test.
+func Within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Long skips a test of the second ring in the first one.
+func Long(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("REDQUORUM_LONG") == "" {
+		t.Skip("LONG: " + why + "; `make test-long` sets REDQUORUM_LONG=1 and runs it")
+	}
 }
