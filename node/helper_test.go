@@ -523,8 +523,7 @@ func (r *result) is(t testing.TB, want member.Outcome, causes ...error) {
 func (r *result) isRefused(t testing.TB, want member.Kind) *member.ReplyError {
 	t.Helper()
 	r.is(t, member.Refused)
-	var refused *member.ReplyError
-	require.ErrorAs(t, r.Err, &refused)
+	refused := rt.As[*member.ReplyError](t, r.Err)
 	require.Equal(t, want, refused.Kind, "%v", r.Err)
 	return refused
 }

@@ -59,8 +59,7 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 				err := call()
 				require.ErrorIs(t, err, redlock.ErrInput, op)
 				require.ErrorContains(t, err, tc.problem, op)
-				var in *redlock.InputError
-				require.ErrorAs(t, err, &in)
+				require.ErrorAs(t, err, new(*redlock.InputError))
 			}
 		}
 		require.Zero(t, evals.Hits(), "no member was asked")
@@ -226,8 +225,7 @@ func TestErrorNamesTheCallThatTheOperatorMade(t *testing.T) {
 			"set limit":         func(name string, _ redlock.PermitHolder) error { return p.Semaphore(name, 1).SetLimit(ctx, 1) },
 			"clear limit":       func(name string, _ redlock.PermitHolder) error { return p.Semaphore(name, 1).ClearLimit(ctx) },
 		} {
-			var in *redlock.InputError
-			require.ErrorAs(t, call("", unseen), &in)
+			in := rt.As[*redlock.InputError](t, call("", unseen))
 			require.Equal(t, op, in.Op)
 			if err := call("k", seen.Holders[0]); err != nil {
 				var q *redlock.QuorumError
@@ -560,8 +558,7 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 				for _, kind := range []error{redlock.ErrHeld, redlock.ErrNoQuorum, redlock.ErrForeignKey, redlock.ErrTooSlow} {
 					require.Equal(t, kind == tc.want, errors.Is(err, kind), "%v: %v", kind, err)
 				}
-				var q *redlock.QuorumError
-				require.ErrorAs(t, err, &q)
+				q := rt.As[*redlock.QuorumError](t, err)
 				require.Len(t, q.Votes, 5)
 				require.Equal(t, 3, q.Need)
 				require.Equal(t, "k", q.Key)
@@ -794,8 +791,7 @@ func TestDoSaysOnceHowItsLeaseEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
 				err := do(t.Context(), p, cause)
-				var lost *redlock.LostError
-				require.ErrorAs(t, err, &lost)
+				require.ErrorAs(t, err, new(*redlock.LostError))
 				require.Equal(t, 1, strings.Count(err.Error(), "lost"), "%v", err)
 
 				err = do(t.Context(), p, func(ctx context.Context) error { return fmt.Errorf("job: %w", cause(ctx)) })

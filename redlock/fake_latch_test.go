@@ -167,8 +167,7 @@ func TestLaterRoundBeginsWithNothingAndEndsTheEarlierOnes(t *testing.T) {
 func refused(t testing.TB, err, kind error) {
 	t.Helper()
 	require.ErrorIs(t, err, kind)
-	var q *redlock.QuorumError
-	require.ErrorAs(t, err, &q)
+	q := rt.As[*redlock.QuorumError](t, err)
 	no := 0
 	for _, v := range q.Votes {
 		require.NotEqual(t, quorum.Yes, v.Vote, "%s: %v", v.Member, err)

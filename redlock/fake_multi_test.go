@@ -253,8 +253,7 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 		require.ErrorIs(t, leases.Err(), redlock.ErrLost)
 		require.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
 		require.ErrorIs(t, context.Cause(derived), redlock.ErrLost)
-		var why *redlock.LostError
-		require.ErrorAs(t, leases.Err(), &why)
+		why := rt.As[*redlock.LostError](t, leases.Err())
 		require.Equal(t, "b", why.Key)
 		require.False(t, leases.ValidUntil().After(lost))
 		until := leases.Of("a").ValidUntil()
@@ -325,8 +324,7 @@ func TestMultiLosesWhileWaiting(t *testing.T) {
 			time.Sleep(40 * time.Second)
 		}
 		<-w.done
-		var lost *redlock.LostError
-		require.ErrorAs(t, w.err, &lost)
+		lost := rt.As[*redlock.LostError](t, w.err)
 		require.Equal(t, "a", lost.Key)
 		require.NoError(t, b.Unlock(t.Context()))
 		synctest.Wait()
@@ -439,8 +437,7 @@ func TestMultiMaxHoldCountsFromTheLastName(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		require.NoError(t, leases.Err())
 		time.Sleep(11 * time.Second)
-		var lost *redlock.LostError
-		require.ErrorAs(t, leases.Err(), &lost)
+		lost := rt.As[*redlock.LostError](t, leases.Err())
 		require.Equal(t, redlock.LostMaxHold, lost.Reason)
 		_ = leases.Unlock(t.Context())
 	}, redlock.Quiet)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -80,8 +81,7 @@ func TestDialerThatNeverReturnsIsGivenUp(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		require.LessOrEqual(t, most.Load(), int64(17))
 		require.Greater(t, most.Load(), int64(8))
-		var broken *node.DialerError
-		require.ErrorAs(t, c.Members()[1].Err, &broken)
+		require.ErrorAs(t, c.Members()[1].Err, new(*node.DialerError))
 		hangs.Store(false)
 		close(end)
 		p.Voting(t, 3)
@@ -96,8 +96,7 @@ func TestProviderWithoutAPasswordIsRefused(t *testing.T) {
 			c.Credentials = func(context.Context, string) (string, string, error) { return "", "", nil }
 		})
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		var missing *node.CredentialsError
-		require.ErrorAs(t, err, &missing)
+		missing := rt.As[*node.CredentialsError](t, err)
 		require.Equal(t, "member-0.mesh:6379", missing.Member)
 		require.ErrorContains(t, err, "no credentials for member-2.mesh:6379: Config.Credentials: it returned no password")
 	})
@@ -174,8 +173,7 @@ func TestClientDoesNotStartWithoutAMajorityAndSaysWhoIsMissing(t *testing.T) {
 		_, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) { c.DialTimeout = 200 * time.Millisecond })
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.WithinRange(t, time.Now(), start.Add(200*time.Millisecond), start.Add(240*time.Millisecond))
-		var q *redlock.QuorumError
-		require.ErrorAs(t, err, &q)
+		q := rt.As[*redlock.QuorumError](t, err)
 		for i, v := range q.Votes {
 			missing := i == 0 || i == 2 || i == 3
 			require.Equal(t, missing, v.Err != nil)

@@ -54,8 +54,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	require.Equal(t, redlock.MemberVoting, m.State, "it votes for the locks of the other master")
 	require.Zero(t, m.Until, "the cluster itself is in no quarantine")
 	require.Equal(t, slot.Count/2, m.Silent.Slots)
-	var quarantine *member.QuarantineError
-	require.ErrorAs(t, m.Silent.Err, &quarantine)
+	quarantine := rt.As[*member.QuarantineError](t, m.Silent.Err)
 	require.Equal(t, quarantine.Until, m.Silent.Until)
 	require.ErrorContains(t, m.Silent.Err, s.Servers[0].Addr())
 	const long = 30*time.Second + time.Minute // MaxTTL and failover_lag

@@ -115,8 +115,7 @@ func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
 		_, err := redlock.Open(t.Context(), []string{url}, redlock.WithLogger(log.logger()))
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.ErrorContains(t, err, said)
-		var reply *member.ReplyError
-		require.ErrorAs(t, err, &reply)
+		reply := rt.As[*member.ReplyError](t, err)
 		require.Equal(t, member.KindAuth, reply.Kind)
 		require.NotContains(t, err.Error()+log.String(), canary)
 		require.NotContains(t, fmt.Sprintf("%+v %#v", err, err), canary)

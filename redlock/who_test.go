@@ -74,13 +74,11 @@ func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
 			func(c *redlock.Client) error { _, err := c.Semaphore("s", 1).TryAcquire(t.Context()); return err },
 		} {
 			err := try(other)
-			var by *redlock.HeldError
-			require.ErrorAs(t, err, &by)
+			by := rt.As[*redlock.HeldError](t, err)
 			require.Equal(t, []string{labelled("billing")}, by.Who)
 			require.ErrorIs(t, err, redlock.ErrHeld)
 			require.True(t, strings.HasSuffix(err.Error(), ": held by "+labelled("billing")), err)
-			var failed *redlock.QuorumError
-			require.ErrorAs(t, err, &failed)
+			require.ErrorAs(t, err, new(*redlock.QuorumError))
 			err = try(silent)
 			require.ErrorIs(t, err, redlock.ErrHeld)
 			require.False(t, errors.As(err, &by), "who tells nothing is told nothing")

@@ -226,8 +226,7 @@ func TestNewFolderIsOnDisk(t *testing.T) {
 	broken := errors.New("broken")
 	syncFolder = func(string) error { return broken }
 	assert.ErrorIs(t, rt.Err(Open(filepath.Join(dir, "c"))), broken)
-	var step *fence.StepError
-	require.ErrorAs(t, g.Check(t.Context(), "r", 6), &step)
+	step := rt.As[*fence.StepError](t, g.Check(t.Context(), "r", 6))
 	assert.Equal(t, fence.StepClaim, step.Step)
 	assert.ErrorIs(t, step, broken)
 	synced = nil
@@ -243,8 +242,7 @@ func TestContextEndsTheWaitForAWrite(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	require.NoError(t, g.Do(ctx, "r", 5, func() error {
 		go cancel()
-		var step *fence.StepError
-		require.ErrorAs(t, other.Check(ctx, "r", 6), &step)
+		step := rt.As[*fence.StepError](t, other.Check(ctx, "r", 6))
 		assert.Equal(t, fence.StepClaim, step.Step)
 		require.ErrorAs(t, other.WriteFile(ctx, "r", 6, filepath.Join(dir, "data"), nil, 0o600), &step)
 		assert.Equal(t, fence.StepError{Step: fence.StepEnter, Resource: "r", Token: 6, Err: context.Canceled}, *step)
@@ -281,8 +279,7 @@ func TestWriteThatFailsLeavesTheFileAndKeepsTheToken(t *testing.T) {
 	info := rt.Must(os.Stat(name))(t)
 	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 
-	var step *fence.StepError
-	require.ErrorAs(t, g.WriteFile(t.Context(), "r", 6, filepath.Join(dir, "none", "data"), nil, 0o600), &step)
+	step := rt.As[*fence.StepError](t, g.WriteFile(t.Context(), "r", 6, filepath.Join(dir, "none", "data"), nil, 0o600))
 	assert.Equal(t, fence.StepWrite, step.Step)
 	assert.ErrorIs(t, step, os.ErrNotExist)
 	require.ErrorAs(t, g.WriteFile(t.Context(), "r", 6, guards(dir), nil, 0o600), &step, "a folder is in the way")

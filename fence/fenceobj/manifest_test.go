@@ -249,8 +249,7 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 		require.NoError(t, g.Commit(ctx, "r", 5, []byte("other")))
 	})
 	err := g.Commit(ctx, "r", 5, []byte("five"))
-	var step *fence.StepError
-	require.ErrorAs(t, err, &step)
+	step := rt.As[*fence.StepError](t, err)
 	assert.Equal(t, fence.StepCommit, step.Step)
 	assert.ErrorIs(t, err, lost)
 	assert.Equal(t, "other", state(g), "it is not written again over the other's")
@@ -324,8 +323,7 @@ func TestStateThatIsTooLarge(t *testing.T) {
 	puts := 0
 	m.answer = func(func() error) error { puts++; return fmt.Errorf("%w: 64 MiB", ErrTooLarge) }
 	err := g.Commit(ctx, "r", 5, []byte("large"))
-	var step *fence.StepError
-	require.ErrorAs(t, err, &step)
+	step := rt.As[*fence.StepError](t, err)
 	assert.Equal(t, fence.StepEnter, step.Step)
 	assert.ErrorIs(t, err, ErrTooLarge)
 	assert.Equal(t, 1, puts, "it is not tried again")
@@ -349,8 +347,7 @@ func TestCommitWantsAClaim(t *testing.T) {
 
 	broken := errors.New("broken")
 	err := g.Update(ctx, "r", 7, func(state []byte) ([]byte, error) { state[0] = 'x'; return nil, broken })
-	var step *fence.StepError
-	require.ErrorAs(t, err, &step)
+	step := rt.As[*fence.StepError](t, err)
 	assert.Equal(t, fence.StepWrite, step.Step)
 	assert.ErrorIs(t, err, broken)
 	require.NoError(t, g.Commit(ctx, "r", 6, []byte("six")), "an update that failed has claimed nothing")
@@ -370,8 +367,7 @@ func TestBadInputOfManifests(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	var step *fence.StepError
-	require.ErrorAs(t, g.Check(ended, "r", 5), &step)
+	step := rt.As[*fence.StepError](t, g.Check(ended, "r", 5))
 	assert.Equal(t, fence.StepClaim, step.Step)
 	assert.ErrorIs(t, step, context.Canceled)
 	require.ErrorAs(t, g.Commit(ended, "r", 5, nil), &step)

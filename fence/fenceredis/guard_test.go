@@ -146,11 +146,9 @@ func TestCommandsAnswerThroughTheGuard(t *testing.T) {
 			assert.Equal(t, tc.want, got, "%v", tc.command)
 		}
 		_, err := run(6, "LPUSH", "k", "a")
-		var step *fence.StepError
-		require.ErrorAs(t, err, &step)
+		step := rt.As[*fence.StepError](t, err)
 		assert.Equal(t, fence.StepWrite, step.Step)
-		var refused *CommandError
-		require.ErrorAs(t, err, &refused)
+		refused := rt.As[*CommandError](t, err)
 		assert.Contains(t, refused.Reply, "WRONGTYPE")
 		_, err = run(5, "SET", "k", "late")
 		assert.Equal(t, &fence.StaleError{Resource: "k", Token: 5, Highest: 6}, err)
@@ -177,8 +175,7 @@ func TestBadInputSendsNothing(t *testing.T) {
 	assert.Error(t, rt.Err(g.Run(ctx, "k", 5, nil, make([]string, MaxWords+1)...)))
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	var step *fence.StepError
-	require.ErrorAs(t, g.Check(ended, "k", 5), &step)
+	step := rt.As[*fence.StepError](t, g.Check(ended, "k", 5))
 	assert.Equal(t, fence.StepClaim, step.Step)
 	assert.ErrorIs(t, step, context.Canceled)
 	require.ErrorAs(t, rt.Err(g.Run(ended, "k", 5, []string{"k"}, "DEL", "k")), &step)
@@ -222,14 +219,12 @@ func TestDamagedKeyAcceptsNobody(t *testing.T) {
 			assert.ErrorIs(t, g.Check(ctx, "k", 9), ErrDamaged, "%q", text)
 			_, err := g.Run(ctx, "k", 9, nil, "SET", "k", "v")
 			assert.ErrorIs(t, err, ErrDamaged, "%q", text)
-			var step *fence.StepError
-			require.ErrorAs(t, err, &step)
+			step := rt.As[*fence.StepError](t, err)
 			assert.Equal(t, fence.StepEnter, step.Step, "the command did not run")
 		}
 		require.NoError(t, rt.Err(s.Do(ctx, "DEL", key)))
 		require.NoError(t, rt.Err(s.Do(ctx, "RPUSH", key, "5")))
-		var step *fence.StepError
-		require.ErrorAs(t, g.Check(ctx, "k", 9), &step)
+		step := rt.As[*fence.StepError](t, g.Check(ctx, "k", 9))
 		assert.True(t, strings.Contains(step.Error(), "WRONGTYPE"), "%v", step)
 		v := rt.Must(s.Do(ctx, "EXISTS", "k"))(t)
 		assert.Equal(t, int64(0), v)

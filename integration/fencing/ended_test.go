@@ -74,8 +74,7 @@ func TestClaimWaitsForWhatIsInDoubt(t *testing.T) {
 				short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 				defer cancel()
 				err := g.Check(short, "r", token)
-				var step *fence.StepError
-				require.ErrorAs(t, err, &step)
+				step := rt.As[*fence.StepError](t, err)
 				assert.Equal(t, fence.StepClaim, step.Step)
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
 			}
@@ -105,8 +104,7 @@ func TestClaimThatIsNotKeptIsAnError(t *testing.T) {
 			require.NoError(t, rt.Err(db.ExecContext(ctx, statement)))
 		}
 		err := g.Check(ctx, "r", 6)
-		var step *fence.StepError
-		require.ErrorAs(t, err, &step)
+		step := rt.As[*fence.StepError](t, err)
 		assert.Equal(t, fence.StepClaim, step.Step)
 		assert.ErrorIs(t, err, fencesql.ErrNotClaimed)
 		short, cancel := context.WithTimeout(ctx, 20*time.Second)

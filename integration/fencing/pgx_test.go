@@ -364,8 +364,7 @@ func TestPgxTxRepeatsWhatTheServerAsksFor(t *testing.T) {
 
 func stepOf(t *testing.T, err error) fence.Step {
 	t.Helper()
-	var s *fence.StepError
-	require.ErrorAs(t, err, &s)
+	s := rt.As[*fence.StepError](t, err)
 	assert.NotEmpty(t, s.Error())
 	return s.Step
 }

@@ -202,8 +202,7 @@ func TestTxClaimsRepeatsAndRollsBack(t *testing.T) {
 			_, err := tx.ExecContext(ctx, d.put(), []byte("r"), "half")
 			return errors.Join(err, broken)
 		})
-		var step *fence.StepError
-		require.ErrorAs(t, err, &step)
+		step := rt.As[*fence.StepError](t, err)
 		assert.Equal(t, fence.StepWrite, step.Step)
 		assert.ErrorIs(t, err, broken)
 		assert.PanicsWithValue(t, broken, func() {

@@ -96,8 +96,7 @@ func TestLeaseOfAnyKindIsLost(t *testing.T) {
 				at := time.Now()
 				d.Lose(l)
 				require.Less(t, time.Since(at), time.Second, "it is not waited for the end of the lease")
-				var lost *redlock.LostError
-				require.ErrorAs(t, l.Err(), &lost)
+				require.ErrorAs(t, l.Err(), new(*redlock.LostError))
 				select {
 				case <-l.Done():
 				default:
@@ -198,8 +197,7 @@ func TestSomebodyElseHasALabelOfItsOwn(t *testing.T) {
 		d.Take("k")
 		time.Sleep(time.Second) // it has told the members, again if one was not there yet
 		_, err := d.Client.Mutex("k").TryLock(t.Context())
-		var held *redlock.HeldError
-		require.ErrorAs(t, err, &held)
+		require.ErrorAs(t, err, new(*redlock.HeldError))
 		require.ErrorContains(t, err, "somebody else (")
 	}, redlock.WithLabel("billing"))
 }

@@ -172,8 +172,7 @@ func TestRepliesOfEachClient(t *testing.T) {
 			assert.Equal(t, tc.want, plain(got), "%v", tc.command)
 		}
 		_, err := guard.Run(ctx, "k", 5, []string{"k"}, "LPUSH", "k", "a")
-		var refused *fenceredis.CommandError
-		require.ErrorAs(t, err, &refused)
+		refused := rt.As[*fenceredis.CommandError](t, err)
 		assert.Contains(t, refused.Reply, "WRONGTYPE")
 		_, err = guard.Run(ctx, "k", 4, []string{"k"}, "DEL", "k")
 		assert.Equal(t, &fence.StaleError{Resource: "k", Token: 4, Highest: 5}, err)
@@ -227,8 +226,7 @@ func once(t *testing.T, s redistest.Server, eval fenceredis.Eval, want string) {
 	s.Faults().CutAfter(redistest.WithArg("INCR"), 1)
 	_, err := guard.Run(ctx, "k", 5, []string{"k"}, "INCR", "k")
 	if want == "1" {
-		var step *fence.StepError
-		require.ErrorAs(t, err, &step)
+		step := rt.As[*fence.StepError](t, err)
 		assert.Equal(t, fence.StepWrite, step.Step)
 	} else {
 		assert.NoError(t, err)

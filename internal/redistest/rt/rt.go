@@ -107,3 +107,11 @@ func Long(t testing.TB, why string) {
 		t.Skip("LONG: " + why + "; `make test-long` sets REDQUORUM_LONG=1 and runs it")
 	}
 }
+
+// As is the error of a type that another one has in it.
+func As[E error](t tester, err error) E {
+	t.Helper()
+	var as E
+	require.ErrorAs(t, err, &as)
+	return as
+}
