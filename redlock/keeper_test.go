@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,50 +109,6 @@ func (m *renewals) Submit(c *member.Call) {
 	st := m.State()
 	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, st.Brief(), time.Now()
 	c.Sink.Done(c)
-}
-
-// What 10,000 leases cost a client each time they are renewed, without the servers and the network: a
-// renewal is decided by one member's answer after the other.
-func BenchmarkRenewalIsBooked(b *testing.B) {
-	const leases = 10_000
-	for _, n := range []int{1, 5} {
-		b.Run(fmt.Sprintf("members=%d", n), func(b *testing.B) {
-			c := OpenAll(b, rt.Real(b, n))
-			var batches [][]renewItem
-			for i := range leases {
-				if i%perCall == 0 {
-					batches = append(batches, nil)
-				}
-				a := c.newAttempt(c.cfg.lockOf(fmt.Sprintf("lease:%d", i)), terms{kind: &exclusive, ttl: time.Hour, renew: true}, ballot.Past{}, nil)
-				l := newLease(b.Context(), &a.hold, result{Grant: ballot.Grant{Token: int64(i) + 1, Until: time.Now().Add(time.Hour)}}, time.Now())
-				c.keeper.add(l)
-				last := &batches[len(batches)-1]
-				*last = append(*last, renewItem{l: l, ttl: time.Hour})
-			}
-			calls := make([]member.Call, n)
-			for i := range calls {
-				require.Eventually(b, func() bool { return c.state(i).Votes }, 5*time.Second, time.Millisecond)
-				calls[i] = member.Call{Index: i, Result: member.Result{Outcome: member.Answered, State: c.briefOf(i, 0)}}
-				for range perCall {
-					calls[i].Reply.Elems = append(calls[i].Reply.Elems, member.Reply{Int: 1})
-				}
-			}
-			items := make([]renewItem, perCall)
-			b.ReportAllocs()
-			round := 0
-			for b.Loop() {
-				batch := batches[round%len(batches)]
-				round++
-				r := &renewal{k: &c.keeper, sent: time.Now(), items: items[:copy(items, batch)]}
-				for i := range calls {
-					calls[i].Reply.Elems = calls[i].Reply.Elems[:len(batch)]
-					r.Judge(nil, &calls[i])
-					calls[i].Reply.Elems = calls[i].Reply.Elems[:perCall]
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/perCall, "ns/renewal")
-		})
-	}
 }
 
 // apartBy moves base by mono on the monotonic and by wall on the wall clock.

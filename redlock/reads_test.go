@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -138,27 +137,5 @@ func TestUsersOfHoldsBesideEverythingElse(t *testing.T) {
 	require.Equal(t, member.Called(script.RWRead), member.Called(script.RWRelease), "each hold was released once")
 	for i := range c.reads.shards {
 		require.Empty(t, c.reads.shards[i].m)
-	}
-}
-
-func BenchmarkSharedReads(b *testing.B) {
-	for _, goroutines := range []int{1, 64} {
-		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
-			rw, first := shared(b, &Yes{})
-			b.ReportAllocs()
-			b.ResetTimer()
-			var wg sync.WaitGroup
-			for range goroutines {
-				wg.Go(func() {
-					for range b.N / goroutines {
-						readOnce(b, rw)
-					}
-				})
-			}
-			wg.Wait()
-			b.StopTimer()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "reads/s")
-			require.NoError(b, first.Unlock(b.Context()))
-		})
 	}
 }
