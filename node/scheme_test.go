@@ -72,8 +72,7 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 	}
 	f := newFake(says("INFO", bulk("run_id:x\r\nredis_mode:standalone\r\n")))
 	up(t, Config{Dialer: f})
-	target, err := ParseTarget("redis-cluster://a,b")
-	require.NoError(t, err)
+	target := rt.Must(ParseTarget("redis-cluster://a,b"))(t)
 	f = newFake(says("INFO", bulk("run_id:x\r\nredis_mode:cluster\r\n")))
 	target.Config.Dialer, target.Config.Addr = f, "a:1"
 	up(t, target.Config) // for a tool, which looks at one of its servers
@@ -82,8 +81,7 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 // listening serves connections with handle until the test ends.
 func listening(t *testing.T, handle func(c net.Conn)) (addr string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	ln := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {

@@ -90,8 +90,7 @@ func (p *restarts) play(hold, await func(*redlock.Client, redlock.LockOption) ge
 	renewed, n := redlock.AutoRenew(3*time.Second), p.cluster.Len()
 	var leases []*redlock.Lease
 	for _, c := range p.peers[:holders] {
-		l, err := hold(c.Client, renewed)(p.t.Context())
-		require.NoError(p.t, err)
+		l := rt.Must(hold(c.Client, renewed)(p.t.Context()))(p.t)
 		leases = append(leases, l)
 	}
 	p.whole(leases, 400*time.Millisecond)

@@ -269,8 +269,7 @@ func (s *swarm) run() {
 	if s.kinds {
 		time.Sleep(2 * s.entry) // a plain release leaves the last ticket to the end of the entries
 	}
-	left, err := s.cluster.Leftovers(context.Background(), redlock.Lasting...)
-	require.NoError(s.t, err)
+	left := rt.Must(s.cluster.Leftovers(context.Background(), redlock.Lasting...))(s.t)
 	if len(left) > 0 && !s.squatter {
 		s.book.bad("keys left behind: %v", left)
 	}

@@ -119,8 +119,7 @@ func TestCredentialsEveryNeedsCredentials(t *testing.T) {
 		for i := range urls[1:] { // theirs never change
 			urls[1+i] = fmt.Sprintf("redis://:pw@member-%d.mesh:6379", 1+i)
 		}
-		c, err := redlock.Open(t.Context(), urls, ways, every)
-		require.NoError(t, err)
+		c := rt.Must(redlock.Open(t.Context(), urls, ways, every))(t)
 		require.NoError(t, c.Close())
 	})
 }
@@ -189,13 +188,12 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 		urls, ways := meshed(cluster)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := redlock.Open(ctx, urls, ways)
-		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, rt.Err(redlock.Open(ctx, urls, ways)), context.Canceled)
 		cluster.Pause()
 		ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		_, err = redlock.Open(ctx, urls, ways, func(c *redlock.Config) { c.DialTimeout = time.Minute })
+		_, err := redlock.Open(ctx, urls, ways, func(c *redlock.Config) { c.DialTimeout = time.Minute })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 100*time.Millisecond, time.Since(start))
 		cluster.Resume()

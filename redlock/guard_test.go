@@ -322,27 +322,6 @@ func TestStrictKeepsAMemberOutThatNobodyCanRestore(t *testing.T) {
 	})
 }
 
-func TestGuardOffBelievesAnOldMarkerAndNotAMissingOne(t *testing.T) {
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		off := func(c *redlock.Config) { c.RestartGuard = redlock.GuardOff }
-		p := voting(t, cluster, 3, short, off, redlock.WithFreshMembers())
-		last := cycle(t, p, "k")
-		restart(t, cluster, true, 0)
-		at := time.Now()
-		p.Voting(t, 2)
-		p.Voting(t, 3)
-		require.Less(t, time.Since(at), time.Second, "no quarantine")
-		next := cycle(t, p, "k")
-		require.Greater(t, next, last)
-		restart(t, cluster, false, 0)
-		p.Voting(t, 2)
-		at = time.Now()
-		p.Voting(t, 3)
-		require.GreaterOrEqual(t, time.Since(at), 900*time.Millisecond)
-		require.Greater(t, cycle(t, p, "k"), next)
-	})
-}
-
 func TestGreaterMaxTTLIsRaisedAndAdopted(t *testing.T) {
 	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		at := time.Now()

@@ -90,8 +90,7 @@ func TestWhoHoldsSomethingKeepsItAtAFullServer(t *testing.T) {
 				full(false)
 				require.NoError(t, server.Flush())
 				l := k.lock
-				v, err := s.run(l.Acquire(nil, alice, minute))
-				require.NoError(t, err)
+				v := rt.Must(s.run(l.Acquire(nil, alice, minute)))(t)
 				token, _ := v.(int64)
 				if held, ok := v.(string); ok {
 					list, _ := permit.Parse(held)
@@ -109,14 +108,13 @@ func TestWhoHoldsSomethingKeepsItAtAFullServer(t *testing.T) {
 						if name == "permit" {
 							w = permits(2)
 						}
-						_, err := s.run(w.Wait(nil, waiter, minute, minute, 0))
-						require.NoError(t, err)
+						require.NoError(t, rt.Err(s.run(w.Wait(nil, waiter, minute, minute, 0))))
 					}
 				}
 				full(true)
 				before := s.state()
 				another := script.Exclusive("another")
-				_, err = s.run(another.Acquire(nil, bob, minute))
+				_, err := s.run(another.Acquire(nil, bob, minute))
 				require.ErrorContains(t, err, "OOM", "the server is full")
 				require.Equal(t, len(before), len(s.state()))
 				v, err = s.run(cmd(l, token))

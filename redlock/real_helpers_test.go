@@ -25,8 +25,7 @@ func locked(t testing.TB, c interface {
 	Mutex(name string, opts ...redlock.LockOption) *redlock.Mutex
 }, name string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
-	lease, err := c.Mutex(name, opts...).Lock(ending(t))
-	require.NoError(t, err)
+	lease := rt.Must(c.Mutex(name, opts...).Lock(ending(t)))(t)
 	return lease
 }
 
@@ -66,8 +65,7 @@ func settle(t testing.TB, n int, clients ...*redlock.Client) {
 // opened is redlock.Open for servers that are there.
 func opened(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Client {
 	t.Helper()
-	c, err := redlock.Open(t.Context(), urls, opts...)
-	require.NoError(t, err)
+	c := rt.Must(redlock.Open(t.Context(), urls, opts...))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -372,8 +372,7 @@ func (p *stopPlay) raw(cmd member.Command, after int, once bool) (any, error) {
 	if after < 0 {
 		after = 1 << 30
 	}
-	keys, err := strconv.Atoi(w[2])
-	require.NoError(p, err)
+	keys := rt.Must(strconv.Atoi(w[2]))(p)
 	args := append([]string{"EVAL", stopped + source, strconv.Itoa(keys + 3)}, w[3:3+keys]...)
 	args = append(args, strconv.Itoa(after), strconv.FormatBool(once), says)
 	v, err := p.c.Do(p.Context(), append(args, w[3+keys:]...)...)
@@ -484,8 +483,7 @@ func TestAdoptMovesWhatTheLeaseHasAndNothingElse(t *testing.T) {
 		require.Equal(t, int64(-1), adopt(other, alice))
 
 		sem := script.Semaphore(s.Name).Asking(&script.Asked{Limit: 4, N: 1, Want: 2, Held: permit.List{{Slot: 2, Token: 1}}})
-		_, err := s.run(sem.Acquire(nil, alice, minute))
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(s.run(sem.Acquire(nil, alice, minute))))
 		require.Equal(t, int64(0), adopt(sem.Holding(permit.List{{Slot: 3, Token: 1}}), alice), "another slot than the lease has")
 		require.Equal(t, int64(0), adopt(sem, carol))
 		require.Equal(t, int64(1), adopt(sem, alice))

@@ -145,8 +145,7 @@ local t = redis.call('TIME') all[1] = t[1] * 1000 + math.floor(t[2] / 1000) retu
 // asks runs a call and returns what it said.
 func (p *permits) asks(cmd member.Command) script.Answer {
 	p.Helper()
-	v, err := p.run(cmd)
-	require.NoError(p, err)
+	v := rt.Must(p.run(cmd))(p)
 	return answerOf(p, v)
 }
 
@@ -255,8 +254,7 @@ func playPermits(t *testing.T, server redistest.Server, seed uint64, steps int) 
 			said = p.asks(l.Rejoin(nil, owner, ttl, 0))
 			what = fmt.Sprintf("rejoin of %v", lease)
 		case 8:
-			_, err := p.run(l.Extend(nil, owner, ttl))
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(p.run(l.Extend(nil, owner, ttl))))
 			what = "extend"
 		}
 		if ttl < time.Second && r.IntN(4) == 0 {

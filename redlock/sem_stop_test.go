@@ -165,12 +165,10 @@ func (p *semStopPlay) probe() {
 					continue
 				}
 				c := semCall{op: opExtend, owner: owner, ttl: minute, asked: script.Asked{Limit: 4, N: 1, Held: permit.List{{Slot: slot, Token: token}}}}
-				said, err := p.run(c.command(p.permits.Lock))
-				require.NoError(p, err)
+				said := rt.Must(p.run(c.command(p.permits.Lock)))(p)
 				require.Equal(p, []any{int64(0)}, said, "%s: slot %d of %s is renewed beside %s", p.what, slot, owner, holder)
 				c.op = opRaise
-				said, err = p.run(c.command(p.permits.Lock))
-				require.NoError(p, err)
+				said = rt.Must(p.run(c.command(p.permits.Lock)))(p)
 				require.Zero(p, said, "%s: slot %d of %s is confirmed beside %s", p.what, slot, owner, holder)
 			}
 		}

@@ -64,8 +64,7 @@ func (e *echoes) take() (said, told []int) {
 func keptUp(t *testing.T, p *Peer) (*watch, *echoes, []*redistest.Rule) {
 	t.Helper()
 	e := &echoes{}
-	w, err := p.newWatch("await", LockName{Key: "k"}, 0, nil, e)
-	require.NoError(t, err)
+	w := rt.Must(p.newWatch("await", LockName{Key: "k"}, 0, nil, e))(t)
 	var rules []*redistest.Rule
 	p.EveryLink(func(l *redistest.Link) {
 		rules = append(rules, l.Call(redistest.WithArg("ask"), -1, func([]string) {}))
@@ -173,7 +172,6 @@ func TestWatchEndsWithItsContextWithTooFewMembersAndWithTheClient(t *testing.T) 
 		synctest.Wait()
 		require.NoError(t, p.Close())
 		require.ErrorIs(t, <-ended, ErrClosed)
-		_, err = p.newWatch("await", LockName{Key: "k"}, 0, nil, &echoes{})
-		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, rt.Err(p.newWatch("await", LockName{Key: "k"}, 0, nil, &echoes{})), ErrClosed)
 	})
 }

@@ -107,8 +107,7 @@ func fail(t *testing.T, code int, says string, args ...string) string {
 func do(t *testing.T, servers []*redistest.Real, args ...string) {
 	t.Helper()
 	for _, r := range servers {
-		_, err := r.Do(t.Context(), args...)
-		require.NoError(t, err, "%s: %v", r.Addr(), args)
+		require.NoError(t, rt.Err(r.Do(t.Context(), args...)), "%s: %v", r.Addr(), args)
 	}
 }
 
@@ -288,8 +287,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 // clusterUser looks at a cluster as the user that the shipped rules have for it.
 func clusterUser(t *testing.T, s *redistest.Sharded) {
 	rt.Needs(t, redistest.DryRun)
-	text, err := os.ReadFile(filepath.Join(repository, "acl", rt.Installed(t).Rules()))
-	require.NoError(t, err)
+	text := rt.Must(os.ReadFile(filepath.Join(repository, "acl", rt.Installed(t).Rules())))(t)
 	words := strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), ">CHANGE-ME", ">pw-canary"))
 	do(t, s.Servers, append(append([]string{"ACL", "SETUSER"}, words[1:]...), "+acl|whoami", "+acl|dryrun", "+config|get")...)
 	file := filepath.Join(t.TempDir(), "redlock.json")

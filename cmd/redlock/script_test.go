@@ -56,8 +56,7 @@ func real(t *testing.T, n int, maxTTL time.Duration) (*redistest.Cluster, []stri
 	if err := redistest.Available(); err != nil {
 		t.Skip(err)
 	}
-	cluster, err := redistest.StartRealCluster(t.Context(), n, redistest.RealConfig{})
-	require.NoError(t, err)
+	cluster := rt.Must(redistest.StartRealCluster(t.Context(), n, redistest.RealConfig{}))(t)
 	t.Cleanup(func() { _ = cluster.Close() })
 	var urls []string
 	for i := range n {
@@ -76,8 +75,7 @@ func markFresh(t *testing.T, urls []string, maxTTL time.Duration) {
 	}), redlock.WithFreshMembers())
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
-	lease, err := c.Mutex("markFresh").Lock(ctx)
-	require.NoError(t, err)
+	lease := rt.Must(c.Mutex("markFresh").Lock(ctx))(t)
 	require.NoError(t, lease.Unlock(ctx))
 }
 

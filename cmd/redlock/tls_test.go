@@ -43,10 +43,8 @@ func newAuthority(t *testing.T, name string) *authority {
 
 func (a *authority) write(t *testing.T, name string, cert *x509.Certificate, key *ecdsa.PrivateKey) {
 	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalECPrivateKey(key)
-	require.NoError(t, err)
+	der := rt.Must(x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key))(t)
+	secret := rt.Must(x509.MarshalECPrivateKey(key))(t)
 	for file, block := range map[string]*pem.Block{name + ".crt": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "EC PRIVATE KEY", Bytes: secret}} {
 		require.NoError(t, os.WriteFile(a.path(file), pem.EncodeToMemory(block), 0o600))
 	}

@@ -155,8 +155,7 @@ func workerOf(t *testing.T, commit string) string {
 			t.Skipf("this copy of the repository does not have the commit %.12s (%v): git fetch --unshallow brings it", commit, err)
 		}
 		tar := filepath.Join(tree, "tree.tar")
-		top, err := exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output()
-		require.NoError(t, err)
+		top := rt.Must(exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output())(t)
 		for _, cmd := range []*exec.Cmd{
 			exec.CommandContext(ctx, "git", "-C", strings.TrimSpace(string(top)), "archive", "-o", tar, commit),
 			exec.CommandContext(ctx, "tar", "-xf", tar, "-C", tree),
@@ -164,8 +163,7 @@ func workerOf(t *testing.T, commit string) string {
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 		}
-		source, err := os.ReadFile("worker/main.go")
-		require.NoError(t, err)
+		source := rt.Must(os.ReadFile("worker/main.go"))(t)
 		require.NoError(t, os.MkdirAll(filepath.Join(tree, "cmd", "worker"), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(tree, "cmd", "worker", "main.go"), source, 0o600))
 		build = exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/worker")

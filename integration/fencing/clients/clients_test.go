@@ -231,8 +231,7 @@ func once(t *testing.T, s redistest.Server, eval fenceredis.Eval, want string) {
 	} else {
 		assert.NoError(t, err)
 	}
-	v, err := s.Do(ctx, "GET", "k")
-	require.NoError(t, err)
+	v := rt.Must(s.Do(ctx, "GET", "k"))(t)
 	assert.Equal(t, want, v)
 	require.NoError(t, guard.Check(ctx, "k", 6), "the client goes on")
 }
