@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -27,8 +27,7 @@ func BenchmarkRouter(b *testing.B) {
 	var plain [3]*redlock.Client
 	servers := map[string][]*redistest.Real{"cluster": s.Servers}
 	for i := range plain {
-		r, err := redistest.StartReal(b.Context(), redistest.RealConfig{})
-		require.NoError(b, err)
+		r := rt.Must(redistest.StartReal(b.Context(), redistest.RealConfig{}))(b)
 		b.Cleanup(func() { _ = r.Close() })
 		plain[i] = openAll(b, []string{"redis://" + r.Addr()})
 		servers["plain"] = append(servers["plain"], r)
@@ -45,11 +44,9 @@ func BenchmarkRouter(b *testing.B) {
 // spentBy is the processor time that servers have used.
 func spentBy(b *testing.B, servers []*redistest.Real) (sum float64) {
 	for _, r := range servers {
-		info, err := r.Do(b.Context(), "INFO", "cpu")
-		require.NoError(b, err)
+		info := rt.Must(r.Do(b.Context(), "INFO", "cpu"))(b)
 		for _, m := range regexp.MustCompile(`used_cpu_(?:sys|user):([\d.]+)`).FindAllStringSubmatch(info.(string), -1) {
-			seconds, err := strconv.ParseFloat(m[1], 64)
-			require.NoError(b, err)
+			seconds := rt.Must(strconv.ParseFloat(m[1], 64))(b)
 			sum += seconds
 		}
 	}

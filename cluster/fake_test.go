@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
@@ -54,8 +55,7 @@ type fake struct {
 func startFakes(t *testing.T, n int) *fakes {
 	fs := &fakes{t: t}
 	for i := range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
+		ln := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		f := &fake{all: fs, i: i, ln: ln, reply: func(string, bool) string { return ":1\r\n" }}
 		fs.masters = append(fs.masters, f)
 		fs.ranges = append(fs.ranges, []uint16{uint16(i * 16384 / n), uint16((i+1)*16384/n - 1)})
@@ -251,8 +251,7 @@ func (fs *fakes) open(edit func(*node.Config), seeds ...string) *Cluster {
 		DialTimeout: 2 * time.Second, StallTimeout: time.Minute, WriteTimeout: time.Minute, BackoffMax: 50 * time.Millisecond,
 	}
 	edit(&c)
-	cl, err := New(Config{Seeds: seeds, Node: c})
-	require.NoError(fs.t, err)
+	cl := rt.Must(New(Config{Seeds: seeds, Node: c}))(fs.t)
 	fs.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -601,8 +600,7 @@ func TestReleaseThatWasNotDeliveredGoesToWhoeverOwnsTheSlotThen(t *testing.T) {
 
 func TestSeedThatLiesOrIsDeadDoesNoHarm(t *testing.T) {
 	fs := startFakes(t, 3)
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	dead := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	_ = dead.Close()
 	for name, lie := range map[string]string{
 		"not a topology": "+OK\r\n",

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -65,8 +66,7 @@ func TestOpenComparesMembersThatTellNobody(t *testing.T) {
 		members []member.Member
 		err     error
 	}{{[]member.Member{a, b}, nil}, {[]member.Member{a, b, again}, ErrDuplicateMember}} {
-		client, err := New(c.members, NoGuard)
-		require.NoError(t, err)
+		client := rt.Must(New(c.members, NoGuard))(t)
 		require.ErrorIs(t, client.ready(t.Context(), time.Second), c.err)
 		require.NoError(t, client.Close())
 	}
@@ -116,8 +116,7 @@ func TestOneClusterUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
 		return who
 	}
 	with := func(t *testing.T, members ...member.Member) *Client {
-		c, err := New(members, NoGuard)
-		require.NoError(t, err)
+		c := rt.Must(New(members, NoGuard))(t)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
@@ -197,8 +196,7 @@ func TestOneProcessUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
 				{members("a", "b", "a", "b", "c"), nil},
 				{members("a", "b", "a", "b", "a"), ErrNoQuorum},
 			} {
-				client, err := New(c.members, NoGuard)
-				require.NoError(t, err)
+				client := rt.Must(New(c.members, NoGuard))(t)
 				l, err := client.Mutex("k").TryLock(t.Context())
 				if c.err != nil {
 					require.ErrorIs(t, err, c.err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -49,8 +50,7 @@ func TestForcedReleaseIsDoneThoughRepliesAreLost(t *testing.T) {
 	for lost := 2; lost <= 3; lost++ {
 		eachLoss(t, strconv.Itoa(lost), func(t *testing.T, cluster *redistest.Cluster, lose loser) {
 			holder, operator := voting(t, cluster, 5, short, redlock.WithFreshMembers()), voting(t, cluster, 5, short)
-			_, err := operator.ForceUnlock(t.Context(), "another") // members have the script now
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(operator.ForceUnlock(t.Context(), "another"))) // members have the script now
 			lease := holder.Hold(t, "k")
 			var rules []*redistest.Rule
 			for _, l := range operator.Links[:lost] {
@@ -66,8 +66,7 @@ func TestForcedReleaseIsDoneThoughRepliesAreLost(t *testing.T) {
 			for i, n := range redlock.Hits(rules) {
 				require.Equal(t, 1, n, "member %d", i)
 			}
-			next, err := holder.Mutex("k").TryLock(t.Context())
-			require.NoError(t, err)
+			next := rt.Must(holder.Mutex("k").TryLock(t.Context()))(t)
 			require.Greater(t, next.Token(), lease.Token())
 			<-lease.Done()
 			require.ErrorIs(t, lease.Err(), redlock.ErrLost)
@@ -229,12 +228,11 @@ func TestNamesThatCannotBeResolvedCostTheirVotesAlone(t *testing.T) {
 
 		breaks(false, 0, 1)
 		second := opened(t, urls, resolving)
-		lease, err := second.Mutex("k").Lock(t.Context())
-		require.NoError(t, err)
+		lease := rt.Must(second.Mutex("k").Lock(t.Context()))(t)
 		require.Equal(t, 3, lease.Votes())
 		require.NoError(t, lease.Unlock(t.Context()))
 		breaks(false, 0, 1, 2)
-		_, err = redlock.Open(t.Context(), urls, redlock.Option(resolving))
+		_, err := redlock.Open(t.Context(), urls, redlock.Option(resolving))
 		var unknown *net.DNSError
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.ErrorAs(t, err, &unknown)

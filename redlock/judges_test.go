@@ -14,6 +14,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -182,16 +183,14 @@ func (tr *tracer) last() redlock.AcquireEnd {
 // handoff gives up a lease that is held.
 func handoff(t testing.TB, l *redlock.Lease) redlock.Handoff {
 	t.Helper()
-	h, err := l.Handoff()
-	require.NoError(t, err)
+	h := rt.Must(l.Handoff())(t)
 	return h
 }
 
 // adopt takes over a lease that goes on.
 func adopt(t testing.TB, p anyClient, h redlock.Handoff) *redlock.Lease {
 	t.Helper()
-	l, err := p.Adopt(t.Context(), h)
-	require.NoError(t, err)
+	l := rt.Must(p.Adopt(t.Context(), h))(t)
 	return l
 }
 
@@ -204,8 +203,7 @@ func handOver(t testing.TB, l *redlock.Lease, to anyClient) *redlock.Lease {
 // inspect looks at a lock as an operator does.
 func inspect(t testing.TB, p anyClient, name string) *redlock.Inspection {
 	t.Helper()
-	seen, err := p.Inspect(t.Context(), name)
-	require.NoError(t, err)
+	seen := rt.Must(p.Inspect(t.Context(), name))(t)
 	return seen
 }
 

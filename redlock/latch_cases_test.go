@@ -14,6 +14,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/slot"
@@ -104,8 +105,7 @@ func (p *latchPlay) event(word string, args []string) string {
 	case "delete":
 		return text(p.number(p.latch.Delete(nil)))
 	case "life":
-		d, err := time.ParseDuration(args[0])
-		require.NoError(p, err)
+		d := rt.Must(time.ParseDuration(args[0]))(p)
 		p.life = d
 	case "latch":
 		return p.stored(key)
@@ -226,8 +226,7 @@ func (p *latchPlay) read() string {
 		if b := script.BarrierOf(p.latch.Name); p.ask("EXISTS", slot.Sibling("redquorum:b1", b.Name)).(int64) == 1 {
 			read = b.Read(nil, cursor, 1)
 		}
-		v, err := p.run(read)
-		require.NoError(p, err)
+		v := rt.Must(p.run(read))(p)
 		page, ok := script.ReadLatchPage(replyFrom(v))
 		require.True(p, ok, "%v: %v", p.line, v)
 		for _, a := range page.Arrivals {
@@ -261,8 +260,7 @@ func (p *latchPlay) barrier(word string, args []string) string {
 	if len(args) > 0 {
 		t.Before = toInt(args[1])
 		for _, party := range args[2:] {
-			weight, err := strconv.ParseInt(script.Hash([]byte("=" + party))[:12], 16, 64)
-			require.NoError(p, err)
+			weight := rt.Must(strconv.ParseInt(script.Hash([]byte("=" + party))[:12], 16, 64))(p)
 			t.Digest = (t.Digest + weight) % (1 << 48)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -18,8 +19,7 @@ import (
 
 func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
 	c := Agreed(t, &Yes{})
-	l, err := c.Mutex("k", As("me")).Lock(t.Context())
-	require.NoError(t, err)
+	l := rt.Must(c.Mutex("k", As("me")).Lock(t.Context()))(t)
 	require.Len(t, c.owners.m, 1)
 	require.NoError(t, l.Unlock(t.Context()))
 	c.owners.put(l) // as Lock does, a moment after the lease can be ended
@@ -97,12 +97,10 @@ func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
 		}
 		last := &before{Member: members[2], script: script.Rejoin}
 		members[2] = last
-		c, err := New(members, NoGuard)
-		require.NoError(t, err)
+		c := rt.Must(New(members, NoGuard))(t)
 		defer c.Close()
 		synctest.Wait()
-		l, err := c.Mutex("k").Lock(t.Context())
-		require.NoError(t, err)
+		l := rt.Must(c.Mutex("k").Lock(t.Context()))(t)
 		synctest.Wait()
 		Admin(t, cluster.Servers[2], "DEL", "k")
 		last.do = func() { l.lose(LostClosed) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/slot"
@@ -34,12 +35,11 @@ func newShares(t *testing.T, server redistest.Server, name string) *shares {
 	for _, source := range Scripts(WithInterop()) {
 		s.ask("SCRIPT", "LOAD", source)
 	}
-	_, err := s.inbox.Do(t.Context(), "PSUBSCRIBE", script.Inbox("*"))
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(s.inbox.Do(t.Context(), "PSUBSCRIBE", script.Inbox("*"))))
 	s.java, s.other = JavaOf(t, server, name, 1), JavaOf(t, server, name, 2)
 	s.theirs = s.dial()
 	// By pattern: no subscriber of the channel, as far as NUMSUB knows.
-	_, err = s.theirs.Do(t.Context(), "PSUBSCRIBE", "redisson_lock__channel:*", "redquorum:ours:*", "end")
+	_, err := s.theirs.Do(t.Context(), "PSUBSCRIBE", "redisson_lock__channel:*", "redquorum:ours:*", "end")
 	require.NoError(t, err)
 	for range 2 { // confirmations
 		_, err = s.theirs.ReceiveFor(10 * time.Second)
@@ -53,8 +53,7 @@ func (s *shares) told() (out []string) {
 	s.Helper()
 	s.ask("PUBLISH", "end", "end")
 	for {
-		v, err := s.theirs.ReceiveFor(10 * time.Second)
-		require.NoError(s, err)
+		v := rt.Must(s.theirs.ReceiveFor(10 * time.Second))(s)
 		got := v.([]any)
 		if got[3] == "end" {
 			return out
@@ -80,8 +79,7 @@ func (s *shares) ours() *redistest.Client {
 	s.Helper()
 	c := s.dial()
 	theirs, ours, _ := s.Channels()
-	_, err := c.Do(s.Context(), "SUBSCRIBE", theirs, ours)
-	require.NoError(s, err)
+	require.NoError(s, rt.Err(c.Do(s.Context(), "SUBSCRIBE", theirs, ours)))
 	return c
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -73,8 +74,7 @@ func (r *Reference) counter() string { return theirs("redisson_lock_token", r.na
 
 func (r *Reference) eval(script string, args ...string) any {
 	r.Helper()
-	v, err := r.server.Do(context.Background(), append([]string{"EVAL", script}, args...)...)
-	require.NoError(r, err)
+	v := rt.Must(r.server.Do(context.Background(), append([]string{"EVAL", script}, args...)...))(r)
 	return v
 }
 
@@ -111,10 +111,8 @@ func (r *Reference) Release() any {
 // Listen subscribes as its waiters do.
 func (r *Reference) Listen() *redistest.Client {
 	r.Helper()
-	c, err := redistest.DialClient(context.Background(), r.server.Path(), r.server.Addr())
-	require.NoError(r, err)
-	_, err = c.Do(context.Background(), "SUBSCRIBE", r.Channel())
-	require.NoError(r, err)
+	c := rt.Must(redistest.DialClient(context.Background(), r.server.Path(), r.server.Addr()))(r)
+	require.NoError(r, rt.Err(c.Do(context.Background(), "SUBSCRIBE", r.Channel())))
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/bench/suite"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 func slice(c suite.Cell, entry string, rep int, ops float64) suite.Record {
@@ -126,17 +127,14 @@ func TestTheBestPeerIsNamed(t *testing.T) {
 func TestThePageNeedsNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, New(run()).Write(dir))
-	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
-	require.NoError(t, err)
+	page := rt.Must(os.ReadFile(filepath.Join(dir, "report.html")))(t)
 	require.Contains(t, string(page), "apt-get install etcd-server")
 	outside := regexp.MustCompile(`(?i)(src|href)\s*=\s*["']?(https?:)?//|@import|url\(`)
 	require.Empty(t, outside.FindString(string(page)))
-	pictures, err := filepath.Glob(filepath.Join(dir, "*.svg"))
-	require.NoError(t, err)
+	pictures := rt.Must(filepath.Glob(filepath.Join(dir, "*.svg")))(t)
 	require.Len(t, pictures, 2)
 	for _, name := range pictures {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
+		text := rt.Must(os.ReadFile(name))(t)
 		require.Empty(t, outside.FindString(string(text)))
 		require.Contains(t, string(text), "redquorum")
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // shelf is a service: it has a value for each resource, which is the path.
@@ -104,8 +105,7 @@ func TestServerAnswersWhatTheTokenIsWorth(t *testing.T) {
 
 	r := httptest.NewRequest("PUT", "/r", nil)
 	r.Header[Header] = []string{"35", "36"}
-	_, err := Token(r)
-	assert.ErrorIs(t, err, ErrBadToken)
+	assert.ErrorIs(t, rt.Err(Token(r)), ErrBadToken)
 	assert.Equal(t, http.StatusOK, ask(h, "GET", "/r", "9223372036854775807", "").StatusCode)
 	assert.ErrorIs(t, Error(ask(h, "PUT", "/r", "9223372036854775806", "late")), fence.ErrStale, "a read is a claim")
 }
@@ -163,8 +163,7 @@ func TestGuardThatCannotTellIs503WithoutItsCause(t *testing.T) {
 	h := Handler(guardFunc(func(context.Context, func() error) error { return errors.New("password is x") }), byPath,
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
 	answer := ask(h, "PUT", "/r", "5", "")
-	text, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	text := rt.Must(io.ReadAll(answer.Body))(t)
 	assert.NotContains(t, string(text), "password")
 	assert.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
 	answer.Body = io.NopCloser(strings.NewReader(string(text)))
@@ -199,8 +198,7 @@ func TestSlowBodyHoldsNoGuard(t *testing.T) {
 	}()
 	<-reads // it waits for the body
 	assert.Equal(t, http.StatusNoContent, ask(h, "PUT", "/r", "6", "six").StatusCode)
-	_, err := out.Write([]byte("five"))
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(out.Write([]byte("five"))))
 	require.NoError(t, out.Close())
 	<-ended
 	assert.Equal(t, http.StatusPreconditionFailed, w.Code)

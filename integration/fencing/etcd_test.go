@@ -18,6 +18,7 @@ import (
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencetest"
 	"github.com/redquorum/redquorum/internal/dbtest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // Etcd is the recipe for etcd: each transaction compares the token of a key with the holder's. etcd
@@ -104,8 +105,7 @@ func etcdPart(t *testing.T) fencetest.Fixture {
 			Reopen: func() (fence.Guard, error) { f, err := crash(); return f.Guard, err },
 		}, nil
 	}
-	f, err := over()
-	require.NoError(t, err)
+	f := rt.Must(over())(t)
 	return f
 }
 
@@ -119,10 +119,8 @@ func TestRecipeOfEtcd(t *testing.T) {
 	require.NoError(t, guard.Check(ctx, "invoice:42", 34))
 	require.NoError(t, pay(34, "70"))
 	require.EqualError(t, pay(33, "120"), `fence: stale token 33 for "invoice:42": 34 has been accepted`)
-	total, err := guard.kv.Get(ctx, "invoices/42")
-	require.NoError(t, err)
+	total := rt.Must(guard.kv.Get(ctx, "invoices/42"))(t)
 	assert.Equal(t, "70", string(total.Kvs[0].Value))
-	_, err = guard.kv.Put(ctx, "redquorum_fence/invoice:42", "damaged")
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(guard.kv.Put(ctx, "redquorum_fence/invoice:42", "damaged")))
 	assert.ErrorContains(t, guard.Check(ctx, "invoice:42", 99), "damaged")
 }

@@ -10,12 +10,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // Reader is the recipe for Kafka: who reads a partition drops the records of overtaken holders. The key
@@ -182,8 +182,7 @@ func (k *kafkaRows) Overwrite(ctx context.Context, resource, value string) error
 func TestRecipeOfKafka(t *testing.T) {
 	t.Parallel()
 	topic := func(t *testing.T) fencetest.Fixture {
-		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "rows"))
-		require.NoError(t, err)
+		cluster := rt.Must(kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "rows")))(t)
 		t.Cleanup(cluster.Close)
 		open := func() (*kafkaRows, error) {
 			client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics("rows"), kgo.ProducerLinger(0),
@@ -198,8 +197,7 @@ func TestRecipeOfKafka(t *testing.T) {
 			t.Cleanup(func() { cancel(); wg.Wait(); client.Close() })
 			return k, nil
 		}
-		k, err := open()
-		require.NoError(t, err)
+		k := rt.Must(open())(t)
 		return fencetest.Fixture{Guard: k, Storage: k, Reopen: func() (fence.Guard, error) { return open() }}
 	}
 	fencetest.Run(t, topic)

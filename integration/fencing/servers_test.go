@@ -21,6 +21,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence/fencesql"
 	"github.com/redquorum/redquorum/internal/dbtest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 func init() { _ = mysql.SetLogger(silent{}) } // it tells of each connection that a crash has cut
@@ -109,12 +110,10 @@ func sqlite(t testing.TB) *database {
 }
 
 func created(t testing.TB, driver, source, statement string) {
-	db, err := sql.Open(driver, source)
-	require.NoError(t, err)
+	db := rt.Must(sql.Open(driver, source))(t)
 	defer db.Close()
 	answering(t, db)
-	_, err = db.ExecContext(t.Context(), statement)
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(db.ExecContext(t.Context(), statement)))
 }
 
 // answering waits until a server that has started answers.
@@ -140,8 +139,7 @@ func answering(t testing.TB, db *sql.DB) {
 // connect opens the database, which answers. It is closed with the test.
 func (d *database) connect(t testing.TB) *sql.DB {
 	t.Helper()
-	db, err := d.open()
-	require.NoError(t, err)
+	db := rt.Must(d.open())(t)
 	t.Cleanup(func() { _ = db.Close() })
 	answering(t, db)
 	return db

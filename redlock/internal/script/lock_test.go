@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 	"github.com/stretchr/testify/require"
@@ -25,8 +26,7 @@ func words(t *testing.T, cmd []byte) (all []string, at []int) {
 	for i := head; i < len(text); {
 		at = append(at, i)
 		size, rest, _ := strings.Cut(text[i:], "\r\n")
-		n, err := strconv.Atoi(strings.TrimPrefix(size, "$"))
-		require.NoError(t, err)
+		n := rt.Must(strconv.Atoi(strings.TrimPrefix(size, "$")))(t)
 		all = append(all, rest[:n])
 		i += len(size) + 2 + n + 2
 	}
@@ -174,8 +174,7 @@ func TestMarksAreWhereAServerReadsTheParts(t *testing.T) {
 			for what, cmd := range all {
 				said := fmt.Sprintf("%s of %q", what, name)
 				got, at := words(t, cmd.Cmd)
-				keys, err := strconv.Atoi(got[2])
-				require.NoError(t, err)
+				keys := rt.Must(strconv.Atoi(got[2]))(t)
 				m := cmd.Marks
 				require.EqualValues(t, at[2], m.Count, said)
 				require.EqualValues(t, at[3], m.Own, said)
@@ -210,8 +209,7 @@ func TestItemsAreWhatABatchReads(t *testing.T) {
 		require.Empty(t, kinds[cmd.Item.Kind], what)
 		kinds[cmd.Item.Kind] = what
 		got, at := words(t, cmd.Cmd)
-		keys, err := strconv.Atoi(got[2])
-		require.NoError(t, err)
+		keys := rt.Must(strconv.Atoi(got[2]))(t)
 		own := map[byte]int{member.AcquireItem: 1, member.ReleaseItem: 3}[cmd.Item.Kind]
 		require.EqualValues(t, own, keys-int(cmd.Marks.Sharing), what)
 		require.EqualValues(t, 2, cmd.Marks.Sharing, what)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/node"
 )
 
@@ -39,8 +40,7 @@ func write(t *testing.T, text string) string {
 func TestFlagsBeforeEnvironmentBeforeFileBeforeDefaults(t *testing.T) {
 	t.Parallel()
 	file := write(t, `{"ttl": "1s", "max_ttl": "40s", "prefix": "file:", "members": ["redis://a", "redis://b"], "drift": 0.02, "interop": true}`)
-	s, err := Load(map[string]string{"ttl": "3s"}, env("REDLOCK_TTL", "2s", "REDLOCK_MAX_TTL", "50s"), file)
-	require.NoError(t, err)
+	s := rt.Must(Load(map[string]string{"ttl": "3s"}, env("REDLOCK_TTL", "2s", "REDLOCK_MAX_TTL", "50s"), file))(t)
 	if s.TTL != 3*time.Second || s.MaxTTL != 50*time.Second || s.Prefix != "file:" || s.MaxHold != 24*time.Hour || s.Drift != 0.02 || !s.Interop {
 		t.Errorf("%+v", s)
 	}
@@ -70,8 +70,7 @@ const canary = "c4n4ry"
 func TestNothingSecretIsShown(t *testing.T) {
 	t.Parallel()
 	all := env("REDLOCK_MEMBERS", "redis://user:"+canary+"@a:1/2,redis://:"+canary+"@b,redis://c:3?db=1,redis-cluster://u:"+canary+"@d:1,e:2,redis-sentinel://f,g/m?sentinel_password="+canary+"&sentinel_user=s", "REDLOCK_PASSWORD", canary)
-	s, err := Load(nil, all, "")
-	require.NoError(t, err)
+	s := rt.Must(Load(nil, all, ""))(t)
 	require.Len(t, s.Members, 5, "%d members", len(s.Members))
 	shown, _ := json.Marshal(s.Show())
 	assert.False(t, strings.Contains(string(shown), canary) || strings.Contains(fmt.Sprintf("%+v", s.Show()), canary), "shown: %s", shown)
@@ -106,8 +105,7 @@ func TestUserIsPutIntoURLsThatHaveNone(t *testing.T) {
 		"redis://a:1?" + named + " redis://:own@b:2 rediss-cluster://c:1,d:2/?db=0&" + named + " redis://e:3?password_file=" + file: {
 			"REDLOCK_PASSWORD_FILE", file},
 	} {
-		s, err := Load(nil, env(append(vars, "REDLOCK_MEMBERS", members)...), "")
-		require.NoError(t, err)
+		s := rt.Must(Load(nil, env(append(vars, "REDLOCK_MEMBERS", members)...), ""))(t)
 		assert.Equal(t, want, strings.Join(s.URLs(), " "))
 		for _, u := range s.URLs() {
 			if target, err := node.ParseTarget(u); err != nil {
