@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
