@@ -44,7 +44,7 @@ var parts = [6]part{
 		servers: []string{"redis-6.2"},
 	},
 	{
-		tests:   []chosen{{pkg: "cluster", pattern: long}, {pkg: "cmd/redlock", pattern: long}, {pkg: ".", pattern: long}, {pkg: "redlock/redlocktest", pattern: long}},
+		tests:   []chosen{{pkg: "cluster", pattern: long}, {pkg: "cmd/redlock", pattern: long}, {pkg: ".", pattern: long}},
 		servers: []string{"redis-7.2"},
 	},
 	{
