@@ -257,9 +257,6 @@ func (s *search) triedThen(c int) {
 	}
 }
 
-// adopting is the lease that is to be adopted, for one event.
-func (s *search) adopting(c int) *Lease { return s.lease(c) }
-
 // adoptionHeard is called with each answer to an adoption.
 func (s *search) adoptionHeard(c int, call *member.Call, l *Lease) {
 	cl := s.w.c[c]
@@ -281,7 +278,7 @@ func (s *search) adoptionHeard(c int, call *member.Call, l *Lease) {
 // adoptionWaits ends an adoption whose members are silent.
 func (s *search) adoptionWaits(c int) {
 	if cl := s.w.c[c]; clock.Until(cl.renewals[0].sent.Add(s.cfg.MemberTimeout), s.now) <= 0 {
-		s.adoptionEnds(c, s.adopting(c), quorum.Undecided)
+		s.adoptionEnds(c, s.lease(c), quorum.Undecided)
 	}
 }
 
