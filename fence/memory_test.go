@@ -18,6 +18,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/faketime"
 )
 
 func TestMemoryIsAGuard(t *testing.T) {
@@ -71,7 +72,7 @@ func TestStaleErrorSaysWhatOvertook(t *testing.T) {
 }
 
 func TestNobodyIsAcceptedWhileAWriteRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var guard fence.Memory
 		ctx := t.Context()
 		finish, done := make(chan struct{}), make(chan string)
@@ -108,7 +109,7 @@ func TestNobodyIsAcceptedWhileAWriteRuns(t *testing.T) {
 }
 
 func TestWaitForAWriteEndsWithTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var guard fence.Memory
 		finish, done := make(chan struct{}), make(chan error)
 		go func() {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -117,7 +118,7 @@ func TestClosePaysDebtsHoweverOftenTheConnectionEnds(t *testing.T) {
 
 // A release that is refused while Close goes on is repeated before the connection ends.
 func TestReleaseThatIsRefusedDuringCloseIsRepeatedBeforeItsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var tries atomic.Int64
 		hold := make(chan struct{})
 		f := newFake(func(_ int64, args []string) string {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
@@ -227,7 +228,7 @@ func TestAnswersWithinTheStallTimeoutKeepTheConnection(t *testing.T) {
 }
 
 func TestIdleConnectionIsPinged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		var pings []time.Time
 		var silent atomic.Bool
 		f := newFake(nil)
@@ -256,7 +257,7 @@ func TestIdleConnectionIsPinged(t *testing.T) {
 }
 
 func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		f := newFake(nil)
 		f.refuse = errors.New("connection refused")
 		n := start(t, Config{Dialer: f, BackoffMax: 2 * time.Second, jitter: longest})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
@@ -309,7 +310,7 @@ func playing(handle func(int64, []string) string, c Config, play func(t *testing
 
 // bubble is a test in fake time, for t.Run.
 func bubble(test func(t *testing.T)) func(t *testing.T) {
-	return func(t *testing.T) { synctest.Test(t, test) }
+	return func(t *testing.T) { faketime.Test(t, test) }
 }
 
 // ---- an in-memory connection with a buffer in each direction, as a socket has

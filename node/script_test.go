@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -115,7 +116,7 @@ func TestTagIsReadWhenTheCallIsRepaired(t *testing.T) {
 }
 
 func TestRepairSendsTheSourceOnlyAsOftenAsThereIsRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		long := "-- " + strings.Repeat("x", 5000)
 		var loaded bool
 		var sources, calls int

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
@@ -26,7 +27,7 @@ import (
 // lateWrite breaks a connection while a SET is on its way, waits for the next connection, deletes the key there, lets the SET
 // arrive, and tells whether the key is there afterwards.
 func lateWrite(t *testing.T, forbidden bool) (executed bool, said string) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := rt.Embedded(t, 1).Servers[0]
 		if forbidden {
 			s.Faults().Fail(redistest.Named("CLIENT KILL"), -1, "NOPERM this user has no permissions to run the 'client|kill' command")
@@ -253,7 +254,7 @@ func TestOwedReleaseIsSentAgainUntilAnswered(t *testing.T) {
 }
 
 func TestRefusalThatPassesKeepsTheDebt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		f := newFake(says("RELEASE", "-BUSY Redis is busy running a script.\r\n"))
 		f.refuse = errors.New("no route to host")
 		n := start(t, Config{Dialer: f, PingInterval: time.Second, jitter: longest})

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/stretchr/testify/require"
 )
 
@@ -56,7 +57,7 @@ func (q *queueing) want(want ...int) {
 }
 
 func turning(t *testing.T, limit int, f func(t *testing.T, q *queueing)) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		q := &queueing{t: t, all: turns{limit: limit}, has: map[int]func(){}, told: make(chan turn, 100)}
 		f(t, q)
 		require.Empty(t, q.all.at, "%d servers are kept when nobody has a turn", len(q.all.at))

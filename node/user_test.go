@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/stretchr/testify/require"
 )
 
@@ -20,7 +21,7 @@ func (u users) DialContext(ctx context.Context, network, addr string) (net.Conn,
 
 // A connection that comes when nobody waits for it any more is closed.
 func TestConnectionThatCameTooLateIsClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		f, server := net.Pipe()
 		dials := 0
 		n := start(t, Config{BackoffMin: time.Hour, BackoffMax: time.Hour, jitter: longest, Dialer: users(func(context.Context, string, string) (net.Conn, error) {
@@ -38,7 +39,7 @@ func TestConnectionThatCameTooLateIsClosed(t *testing.T) {
 }
 
 func TestDialerThatReturnsNothingIsNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		nothing := users(func(context.Context, string, string) (net.Conn, error) { return nil, nil })
 		for _, secure := range []string{"redis", "rediss"} {
 			c, err := ParseURL(secure + "://h:1")
@@ -58,7 +59,7 @@ func TestDialerThatReturnsNothingIsNamed(t *testing.T) {
 
 // An error that a Dialer returns is its own, also when it returns it because its context ended.
 func TestErrorOfADialerIsPassedOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		down := errors.New("the mesh is down")
 		for _, d := range []users{
 			func(context.Context, string, string) (net.Conn, error) { return nil, down },

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
@@ -127,7 +128,7 @@ func TestUnreadBytesPutOffTheEndOfAnInbox(t *testing.T) {
 
 func TestSilentSentinelIsLeft(t *testing.T) {
 	for waiting, want := range map[bool]time.Duration{false: 6 * time.Second, true: 8 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			f := newFake(nil)
 			n := &Node{seek: make(chan struct{}, 1), cfg: Config{
 				Dialer: f, StallTimeout: 2 * time.Second, unread: func(net.Conn) bool { return waiting },

@@ -10,13 +10,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 )
 
 // Waits of one client share a timer. Each ends at its own moment all the same, whatever begins and ends meanwhile.
 func TestWaitsOfAnyLengthEndWhenTheyShould(t *testing.T) {
 	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			var rounds Rounds
 			var all sync.WaitGroup
@@ -57,7 +58,7 @@ func TestWaitThatWasOversleptGetsAsLongAgain(t *testing.T) {
 		{100 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond},
 		{100 * time.Millisecond, time.Hour, 100 * time.Millisecond},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			_, ms := fakes(1)
 			r := new(Rounds).Start(ms, &Question{To: All(1), Need: 1, Judge: &judge{}})
 			defer r.Free()

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -88,7 +88,7 @@ func decided(t *testing.T, r *Round, timeout time.Duration, want Verdict) {
 }
 
 func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		fs, ms := fakes(5)
 		j := &judge{}
 		r := start(ms, j)
@@ -111,7 +111,7 @@ func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {
 
 func TestRoundIsLostAsSoonAsAMajorityIsImpossible(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 6, 7} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			fs, ms := fakes(n)
 			r := start(ms, &judge{})
 			defer r.Free()
@@ -130,7 +130,7 @@ func TestRoundIsLostAsSoonAsAMajorityIsImpossible(t *testing.T) {
 }
 
 func TestRoundReturnsAtItsTimeoutAndAtTheContextsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		_, ms := fakes(3)
 		r := start(ms, &judge{})
 		defer r.Free()

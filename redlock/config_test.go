@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/node"
 )
 
@@ -41,7 +42,7 @@ func TestDurationWithoutItsUnitIsRefused(t *testing.T) {
 }
 
 func TestOneMemberIsNotAskedForTwiceAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		asked, release := 0, make(chan struct{})
 		c := Config{Credentials: func(_ context.Context, member string) (string, string, error) {
 			asked++

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -213,7 +214,7 @@ func TestLoggerIsNotCalledAfterCloseHasReturned(t *testing.T) {
 		"a member closes after Close has returned":  {time.Second, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				said := &diary{takes: tc.takes}
 				c, err := redlock.New([]member.Member{&lateMember{by: tc.late}}, redlock.WithLogger(slog.New(said).With("a", "b").WithGroup("c")))
 				require.NoError(t, err)
@@ -267,7 +268,7 @@ func (m *slowMember) Submit(c *member.Call) {
 }
 
 func TestManyLeasesThatEndAtOnceAllEndInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		m := &slowMember{}
 		c := redlock.Agreed(t, m)
 		const n = 2000

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
@@ -477,7 +478,7 @@ func TestRenewalsOfManyLeasesAreBatched(t *testing.T) {
 		{0, 30 * time.Second, 65 * time.Second, 6, 6},
 		{time.Millisecond, 9 * time.Second, 12 * time.Second, 4, 6}, // four renewals, or a little more as they come early
 	} {
-		redlock.FakeTime(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			const leases = 2000
 			members, p := threeYes(t)
 			synctest.Wait()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -845,7 +846,7 @@ func (m perName) Submit(c *member.Call) {
 
 // In a Redis Cluster a slow master does not hold up what another one has refused.
 func TestMultiHearsARefusalBeforeASlowMaster(t *testing.T) {
-	redlock.FakeTime(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		c := redlock.Agreed(t, perName{&redlock.Yes{}})
 		began := time.Now()
 		require.ErrorIs(t, rt.Err(c.Multi([]string{"a", "b"}).TryLock(t.Context())), redlock.ErrHeld)

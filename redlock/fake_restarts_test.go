@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
@@ -61,7 +62,7 @@ func TestSeedsOfRestartsInTurn(t *testing.T) {
 	for k, tc := range inTurn {
 		for seed := first; seed < first+n; seed++ {
 			t.Run(fmt.Sprintf("%s, seed=%d", tc.name, seed), func(t *testing.T) {
-				redlock.FakeTime(t, func(t *testing.T) {
+				faketime.Test(t, func(t *testing.T) {
 					r := rand.New(rand.NewPCG(seed, uint64(k)))
 					p := &restarts{t: t, random: r, cluster: rt.Embedded(t, 3+2*r.IntN(2))}
 					for i := range tc.holders + 1 + r.IntN(3) {

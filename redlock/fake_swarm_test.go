@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -186,7 +187,7 @@ func playScene(t *testing.T, sc scene) *swarm {
 	crand.Reader = seeded(sc.seed)
 	defer func() { crand.Reader = before }()
 	s := &swarm{scene: sc}
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s.t, s.cluster, s.book = t, rt.Embedded(t, sc.members), newLedger(sc)
 		s.run()
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -261,7 +262,7 @@ func agedClient(t *testing.T, ended *bool, say ...func(string) (int64, bool, mem
 }
 
 func TestRenewalByAnEndedGenerationDoesNotCount(t *testing.T) {
-	redlock.FakeTime(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		ended := false
 		c := agedClient(t, &ended)
 		l := rt.Must(c.Mutex("k", redlock.TTL(10*time.Second)).Lock(t.Context()))(t)
@@ -278,7 +279,7 @@ func TestRenewalByAnEndedGenerationDoesNotCount(t *testing.T) {
 
 func TestRejoinByAnEndedGenerationDoesNotCount(t *testing.T) {
 	for _, old := range []bool{false, true} {
-		redlock.FakeTime(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			ended := false
 			has := func(string) (int64, bool, member.Outcome) { return 1, false, member.Answered }
 			lost := func(sha string) (int64, bool, member.Outcome) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -148,7 +148,7 @@ func (p *Peer) State(i int) member.State { return p.Client.state(i) }
 // Bubble runs a test in fake time on n embedded members, and closes everything inside the bubble.
 func Bubble(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster)) {
 	t.Helper()
-	FakeTime(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		test(t, rt.Embedded(t, n))
 	})
 }
@@ -171,21 +171,10 @@ func Among(t *testing.T, n, clients int, test func(t *testing.T, cluster *redist
 	Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) { test(t, cluster, Peers(t, cluster, clients, opts...)) })
 }
 
-// FakeTime is synctest.Test, on one processor where the race detector is on: all timers of a bubble
-// share one race context, so that two of them that run at the same moment on two processors crash the
-// detector (Go 1.26: two goroutines that each receive from a timer after Reset(0) are enough).
-func FakeTime(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	if RaceEnabled {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	}
-	synctest.Test(t, test)
-}
-
 // Seeds is how many of n seeds to play: under the race detector, which is ten times as slow, and with
 // -short a quarter.
 func Seeds(n uint64) uint64 {
-	if RaceEnabled || testing.Short() {
+	if faketime.Race || testing.Short() {
 		return (n + 3) / 4
 	}
 	return n

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -211,7 +212,7 @@ func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
 // While a client waits and holds nothing, its keeper looks once a second, for names to forget: a crowd of waiters costs
 // as many wake-ups as it has clients. A lease that comes then is looked at as often as any other.
 func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		heard := &renewals{}
 		c := rt.Must(New([]member.Member{heard}))(t)
 		defer func() { _ = c.Close() }()
@@ -250,7 +251,7 @@ func (m *slowToRejoin) Submit(c *member.Call) {
 
 // A client may hold thousands of leases when a member votes again, whose queue renewals need as well.
 func TestVotesAreRegainedFewAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		const leases = 2*atOnce + 10
 		slow := &slowToRejoin{}
 		c, err := New([]member.Member{slow})
@@ -289,7 +290,7 @@ func TestVotesAreRegainedFewAtATime(t *testing.T) {
 // A member that cannot be reached keeps the entry of a waiter for as long as it may live there in a long line. Until then
 // the release is owed.
 func TestReleaseIsOwedForAsLongAsTheEntryMayLive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		c := rt.Must(New([]member.Member{&renewals{}}))(t)
 		defer func() { _ = c.Close() }()
 		for start, owed := range map[ballot.Start]time.Duration{ballot.TryOnce: c.cfg.Entry, ballot.WaitFirst: 4 * c.cfg.Entry} {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/stretchr/testify/require"
 )
 
@@ -58,7 +59,7 @@ func TestLineHasAsManyTurnsAsItIsWide(t *testing.T) {
 		{"wider than the line", 9, []string{"a", "b", "c", "d"}, [][]string{nil, nil, nil, nil}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				q := newQueue(t)
 				for _, who := range []string{"a", "b", "c", "d"} {
 					q.enter(who, tc.width)
@@ -75,7 +76,7 @@ func TestLineHasAsManyTurnsAsItIsWide(t *testing.T) {
 }
 
 func TestCallerThatGivesUpItsPlaceLeavesItToTheNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		q := newQueue(t)
 		for _, who := range []string{"a", "b", "c", "d", "e"} {
 			q.enter(who, 2)
@@ -92,7 +93,7 @@ func TestCallerThatGivesUpItsPlaceLeavesItToTheNext(t *testing.T) {
 
 // Callers that ask for the same name with other terms may bring another width.
 func TestNobodyPassesTheFirstInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		q := newQueue(t)
 		q.enter("a", 2)
 		q.enter("alone", 1)

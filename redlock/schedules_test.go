@@ -21,6 +21,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/explore"
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
@@ -1980,9 +1981,9 @@ func exploreAll(t *testing.T, place string, limit int) {
 	searches := schedCases(t, place)
 	for _, tc := range searches {
 		t.Run(tc.name, func(t *testing.T) {
-			FakeTime(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				set(&tc.bounds.maxStates, limit)
-				if RaceEnabled {
+				if faketime.Race {
 					tc.bounds.maxStates, tc.states, tc.needs = 500, 0, nil
 				}
 				s := newSearch(tc.bounds, schedRules{})
@@ -2011,7 +2012,7 @@ func counterExamples(t *testing.T, place string) {
 	t.Helper()
 	for _, c := range schedCases(t, place) {
 		t.Run(c.name, func(t *testing.T) {
-			FakeTime(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				c.bounds.maxStates = 400_000
 				schedule := c.found
 				broken := newSearch(c.bounds, c.rules)

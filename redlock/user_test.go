@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -33,7 +34,7 @@ const entry = 3 * time.Second
 // deployed runs a test in fake time on n members.
 func deployed(t *testing.T, n int, test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) {
 	t.Helper()
-	redlock.FakeTime(t, func(t *testing.T) { test(t, redlocktest.New(t, n, opts...)) })
+	faketime.Test(t, func(t *testing.T) { test(t, redlocktest.New(t, n, opts...)) })
 }
 
 // withOne is deployed with one client, withTwo with two, and withMany with several.

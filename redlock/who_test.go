@@ -8,11 +8,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -26,7 +26,7 @@ func labelled(label string) string {
 // Who has a lock and who waits for it is shown while they do, and long after they began.
 func TestInspectSaysWhoHasALockAndWhoWaits(t *testing.T) {
 	for _, prefix := range []string{"", "prod:"} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			d := redlocktest.New(t, 3, redlock.WithLabel("billing"), redlock.WithPrefix(prefix))
 			other := d.Open(redlock.WithLabel("reports"), redlock.WithPrefix(prefix))
 			silent := d.Open(redlock.WithPrefix(prefix))
@@ -59,7 +59,7 @@ func TestInspectSaysWhoHasALockAndWhoWaits(t *testing.T) {
 
 // A try that is refused says who has it, if both have a label.
 func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := redlocktest.New(t, 3, redlock.WithLabel("billing"))
 		other, silent := d.Open(redlock.WithLabel("reports")), d.Open()
 		time.Sleep(time.Second) // the members are told in the background
@@ -100,7 +100,7 @@ func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
 
 // What a client told of itself is gone when it is closed, and soon after it was lost. A member that comes later is told.
 func TestWhoIsToldAndForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := redlocktest.New(t, 3)
 		c := d.Open(redlock.WithLabel("billing"))
 		take := func() {
@@ -128,7 +128,7 @@ func TestWhoIsToldAndForgotten(t *testing.T) {
 // A member that lacks the script is told twice: the second time would be behind the deletion.
 func TestWhatAClientToldIsGoneHoweverSoonItIsClosed(t *testing.T) {
 	for steps := range 100 {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			d := redlocktest.New(t, 3)
 			c := d.Open(redlock.WithLabel("billing"))
 			for range steps {

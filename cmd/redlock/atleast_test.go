@@ -8,9 +8,9 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/stretchr/testify/assert"
 )
 
@@ -46,7 +46,7 @@ func TestLockIsHeldForAtLeastSoLong(t *testing.T) {
 		}, 30 * time.Second, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				obtained := least{time.Minute, time.Now()}
 				lost, signals := make(chan struct{}), make(chan os.Signal, 1)
 				time.Sleep(tc.ran)
@@ -65,7 +65,7 @@ func TestLockIsHeldForAtLeastSoLong(t *testing.T) {
 // A signal that a command does not care for ends no wait.
 func TestOnlyASignalThatEndsProgramsLeavesTheLock(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		signals := make(chan os.Signal, 1)
 		signals <- syscall.SIGCONT
 		l := least{time.Minute, time.Now()}

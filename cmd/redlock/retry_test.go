@@ -8,9 +8,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -134,7 +134,7 @@ func TestRetryLastsAsLongAsBothPatiences(t *testing.T) {
 		{-1, 0, 2 * time.Second}, // the default
 		{-1, -1, -1},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			began, r := time.Now(), newRetry(tc.wait, tc.noQuorum)
 			for r.again() && r.n < 1000 {
 				require.False(t, r.pause <= 0 || r.pause > time.Second, "%+v: pause %v", tc, r.pause)

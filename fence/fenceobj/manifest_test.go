@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
@@ -138,7 +138,7 @@ func TestGuardedManifestLosesNothing(t *testing.T) {
 
 // Answers are lost, of writes that have happened, of those that have not, and of those that happen later.
 func TestLostAnswersLoseNoAddition(t *testing.T) {
-	synctest.Test(t, lostAnswers)
+	faketime.Test(t, lostAnswers)
 }
 
 func lostAnswers(t *testing.T) {

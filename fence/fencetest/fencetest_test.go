@@ -9,11 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/internal/faketime"
 )
 
 // recorder stands in for the *testing.T of a check that must fail.
@@ -395,7 +395,7 @@ func (s *shelf) Overwrite(_ context.Context, resource, value string) error {
 
 func TestSetLosesNothingWithAGuardAndSomethingWithout(t *testing.T) {
 	for use, accepted := range map[Use]int{Guarded: 2000, WriteOnly: 200, Unguarded: 200} {
-		synctest.Test(t, func(t *testing.T) { // thinking takes no time
+		faketime.Test(t, func(t *testing.T) { // thinking takes no time
 			checkSet(t, use, Set(t, newShelf().fixture(), use, accepted))
 		})
 	}

@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
@@ -33,7 +33,7 @@ func ask(t testing.TB, c *redistest.Client, args ...string) any {
 }
 
 func inFakeTime(t *testing.T, play func(t *testing.T, e *redistest.Embedded, c *redistest.Client)) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		e := rt.Embedded(t, 1).Embedded(0)
 		play(t, e, dial(t, e.Dialer(), e.Addr()))
 	})
@@ -144,7 +144,7 @@ func TestWhatIsNotRESPIsAnsweredLikeRedisDoes(t *testing.T) {
 // goes back while memory is kept, and everything ends.
 func TestStorm(t *testing.T) {
 	t.Run("fake time", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { storm(t, rt.Embedded(t, 2), time.Minute) })
+		faketime.Test(t, func(t *testing.T) { storm(t, rt.Embedded(t, 2), time.Minute) })
 	})
 }
 

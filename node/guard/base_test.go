@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/explore"
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
@@ -222,7 +223,7 @@ func removeBases(servers []*server) {
 }
 
 func TestBaseOfAWrongClockIsNotHandedOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		servers := started(3, time.Hour)
 		servers[2].ahead = 100 * 365 * 24 * time.Hour
 		c := connect(t, plain, servers...)

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -376,7 +376,7 @@ func (h *fakeHost) leave() {
 
 // bubble is a test in fake time, for t.Run.
 func bubble(test func(t *testing.T)) func(t *testing.T) {
-	return func(t *testing.T) { synctest.Test(t, test) }
+	return func(t *testing.T) { faketime.Test(t, test) }
 }
 
 func (h *fakeHost) votes() bool { return h.Now().State.Votes }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -68,7 +69,7 @@ func plain(*Config, *Terms) {}
 // met plays in fake time with a client of n servers that have run for as long.
 func met(t *testing.T, n int, age time.Duration, edit func(*Config, *Terms), play func(t *testing.T, servers []*server, c *client)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		servers := started(n, age)
 		c := connect(t, edit, servers...)
 		defer c.close()
@@ -177,7 +178,7 @@ func TestSuspicionLooksAtOnceAndOnlyOnceInAWhile(t *testing.T) {
 func TestReplicaThatTookOverIsSilentForTheLongestLeaseAndTheLag(t *testing.T) {
 	const lag = 10 * time.Second
 	for _, way := range []string{"the marker had reached it", "it had not", "it is the same server, demoted and promoted again"} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			master := newServer("master")
 			master.born = time.Now().Add(-time.Hour)
 			c := connect(t, func(_ *Config, terms *Terms) { terms.Replicated, terms.Lag = true, lag }, master)
@@ -335,7 +336,7 @@ func TestReplicationIDThatNobodySawChange(t *testing.T) {
 func TestServerThatDoesNotTellOfItsReplicationVotes(t *testing.T) {
 	for _, unknown := range []bool{true, false} { // also its process
 		for _, noted := range []bool{true, false} { // by a client that may ask
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				s := started(1, time.Hour)[0]
 				if noted {
 					connect(t, plain, s).close()
@@ -363,7 +364,7 @@ func TestServerThatDoesNotTellOfItsReplicationVotes(t *testing.T) {
 }
 
 func TestGroupWhoseMasterDoesNotTellItsRoleIsNotAdmitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := started(1, time.Hour)[0]
 		s.denies = true
 		c := connect(t, func(_ *Config, terms *Terms) { terms.Replicated = true }, s)
@@ -395,7 +396,7 @@ func clustered(t *testing.T, servers []*server, slots ...[]uint16) *masters {
 // mastered plays in fake time with a client of one cluster, whose masters have run for an hour and have these slots.
 func mastered(t *testing.T, play func(t *testing.T, servers []*server, c *masters), slots ...[]uint16) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		servers := started(len(slots), time.Hour)
 		c := clustered(t, servers, slots...)
 		defer c.close()
@@ -471,7 +472,7 @@ func TestClusterReadsAndRaisesEveryCounterOfASlot(t *testing.T) {
 }
 
 func TestMarkerGoesAlongWhenItsSlotIsGivenAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		servers := started(1, 10*time.Second) // in quarantine, which goes along
 		c := clustered(t, servers, span(0, 9))
 		defer c.close()
@@ -615,7 +616,7 @@ func TestConnectionToAnotherMemoryAloneBeginsAGeneration(t *testing.T) {
 // not waited for.
 func TestClusterIsMetWhenNoMasterOfItIsConnecting(t *testing.T) {
 	for _, connecting := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			servers := started(2, time.Hour)
 			earlier := clustered(t, servers, span(0, 9), span(10, 19)) // marks them
 			earlier.close()
@@ -717,7 +718,7 @@ func TestNothingBegunBeforeAMasterWasEmptiedComesBack(t *testing.T) {
 					if marked > 0 && name != "at first use" { // where another client may mark the master, too
 						break
 					}
-					synctest.Test(t, func(t *testing.T) { n = max(n, emptiedAt(t, emptied, marked, play)) })
+					faketime.Test(t, func(t *testing.T) { n = max(n, emptiedAt(t, emptied, marked, play)) })
 				}
 				if n < emptied {
 					require.Greater(t, n, 3)
@@ -769,7 +770,7 @@ func emptiedAt(t *testing.T, emptied, marked int, play func(t *testing.T, s *ser
 
 func TestMarkerThatNobodyCarriedIsLookedForInAllSlots(t *testing.T) {
 	for _, later := range []bool{false, true} { // a slot bears the stamp of a later marking
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			servers := started(1, time.Hour)
 			c := clustered(t, servers, span(0, 9))
 			before := c.hosts[0].Now().Standing.Marker()
@@ -787,7 +788,7 @@ func TestMarkerThatNobodyCarriedIsLookedForInAllSlots(t *testing.T) {
 }
 
 func TestMasterWithoutATopologyIsNotAdmitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		c := clustered(t, started(1, time.Hour), nil)
 		defer c.close()
 		require.Positive(t, c.doubt)
@@ -847,7 +848,7 @@ func TestHostThatClosesWhileItsMemberIsAdmittedHasNoStanding(t *testing.T) {
 
 // A member without a guard votes whenever it is up, and nothing is asked of it.
 func TestSeatWithoutAGuardAsksNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		s := newServer("run")
 		h := sit(t, nil, s, "alone", Terms{})
 		require.Nil(t, h.seat.LookCommand())
@@ -873,7 +874,7 @@ func (*deafSession) Ask(ctx context.Context, _ [][]byte) ([]member.Call, error) 
 
 // A member that answers thousands of clients is given more time for each answer, and as little as before once it answers.
 func TestSlowMarkerIsWaitedForLonger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		h := sit(t, New(Config{Members: 1}), newServer("r"), "a", Terms{})
 		defer h.cancel()
 		waits := func(on Session) time.Duration {

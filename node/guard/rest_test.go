@@ -5,11 +5,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -152,7 +152,7 @@ func TestGenerationEndsBeforeTheFirstCallAfterARestIsAnswered(t *testing.T) {
 	} {
 		for _, end := range []string{"a call", "its time", "the client's", "the member's"} {
 			for _, glance := range []bool{true, false} {
-				synctest.Test(t, func(t *testing.T) {
+				faketime.Test(t, func(t *testing.T) {
 					name := fmt.Sprintf("%s, ended by %s, glance %v", what, end, glance)
 					var quiet atomic.Bool
 					quiet.Store(true)
@@ -265,7 +265,7 @@ func TestClientAtRestEndsAQuarantine(t *testing.T) {
 
 func TestGreaterMaxTTLWaitsForClientsAtRest(t *testing.T) {
 	for _, phase := range []time.Duration{0, 500 * time.Millisecond, 999 * time.Millisecond, time.Second, 1001 * time.Millisecond, 4 * time.Second, 9 * time.Second, 10 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			servers := started(3, time.Hour)
 			small := connect(t, func(cfg *Config, _ *Terms) { cfg.Quiet = func() bool { return true } }, servers...)
 			defer small.close()

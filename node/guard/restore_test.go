@@ -5,11 +5,11 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -26,7 +26,7 @@ func counting(n int, servers ...*server) {
 // quarantine begins.
 func crowded(t *testing.T, clients, n int, play func(t *testing.T, servers []*server, all []*client)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		servers := started(3, time.Hour)
 		var all []*client
 		for range clients {
@@ -332,7 +332,7 @@ func TestClientsThatLiveForLessThanAPingGoOnFromTheClocksTogether(t *testing.T) 
 }
 
 func TestMemberIsRestoredFromThoseWhoseOrderDoesNotRestOnTheClocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		servers := started(5, time.Hour)
 		c := connect(t, plain, servers...)
 		defer c.close()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -32,8 +32,7 @@ func ask(t *testing.T, h http.Handler, method string) (int, Status) {
 
 // The process that leads says so, and every other one says who does.
 func TestHealthSaysWhoLeads(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // timers that run at the same moment crash the race detector (Go 1.26)
-	synctest.Test(t, healthSaysWhoLeads)
+	faketime.Test(t, healthSaysWhoLeads)
 }
 
 func healthSaysWhoLeads(t *testing.T) {
@@ -80,7 +79,7 @@ func healthSaysWhoLeads(t *testing.T) {
 
 func TestWhatCannotWorkIsRefused(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		e := redlocktest.New(t, 1).Client.Election("boss")
 		require.PanicsWithValue(t, "redlockhttp: nil election", func() { New(nil, "boss") })
 		h := New(e, "boss", nil)
@@ -106,7 +105,7 @@ func (s *slow) Leader(ctx context.Context) (redlock.Leader, error) {
 // However many requests come, the members are asked once a second.
 func TestHealthAsksTheMembersOnceASecond(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		e := &slow{}
 		h := &Health{election: e, key: "boss"}
 		var wg sync.WaitGroup
@@ -127,7 +126,7 @@ func TestHealthAsksTheMembersOnceASecond(t *testing.T) {
 // A request that is given up returns at once, and does not spoil the answer for those that wait for it.
 func TestARequestThatIsGivenUpEndsNoOther(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		h := &Health{election: &slow{}, key: "boss"}
 		start := time.Now()
 		given, giveUp := context.WithCancel(t.Context())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
@@ -27,7 +28,7 @@ func nightly(ctx context.Context, client *redlock.Client) error {
 }
 
 func TestJobStopsWhenItsLeaseIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := redlocktest.New(t, 3)
 		stopped := make(chan error, 1)
 		go func() { stopped <- nightly(t.Context(), d.Client) }()
@@ -52,7 +53,7 @@ func TestREADMEShowsATestThatPasses(t *testing.T) {
 // fake runs a test in a bubble with three members.
 func fake(t *testing.T, test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, redlocktest.New(t, 3, opts...)) })
+	faketime.Test(t, func(t *testing.T) { test(t, redlocktest.New(t, 3, opts...)) })
 }
 
 func hold(t *testing.T, d *redlocktest.Deployment, opts ...redlock.LockOption) *redlock.Lease {
@@ -213,7 +214,7 @@ func (f *fatal) Fatalf(format string, args ...any) {
 }
 
 func TestVerbsThatCannotBeDoneSayWhy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		d := redlocktest.New(&fatal{TB: t}, 3)
 		says := func(what string, verb func()) {
 			t.Helper()

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/stretchr/testify/assert"
 )
 
@@ -94,7 +94,7 @@ func TestSuperviseStopsACommandBeforeItsLeaseEnds(t *testing.T) {
 		"slow kill": func(*fake) { time.Sleep(3 * time.Second) }, // to look for processes takes long
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
 				start := time.Now()
 				l := &lease{until: start.Add(30 * time.Second), done: make(chan struct{})}
 				p := newFake(onTerminate)
@@ -109,7 +109,7 @@ func TestSuperviseStopsACommandBeforeItsLeaseEnds(t *testing.T) {
 
 func TestSuperviseLetsACommandEndInOrder(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		l := &lease{until: time.Now().Add(30 * time.Second), done: make(chan struct{})}
 		p := newFake(func(p *fake) { p.end(3) })
 		if out := Supervise(p, l, PlanFor(5*time.Second), false, nil, quiet); !out.Stopped || out.Code != 3 || !p.killed.IsZero() {
@@ -121,7 +121,7 @@ func TestSuperviseLetsACommandEndInOrder(t *testing.T) {
 // Renewals in time keep it running, and signals are passed on meanwhile.
 func TestSuperviseFollowsRenewals(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		l := &lease{until: time.Now().Add(30 * time.Second), done: make(chan struct{})}
 		p := newFake(func(*fake) {})
 		signals := make(chan os.Signal, 1)
@@ -145,7 +145,7 @@ func TestSuperviseFollowsRenewals(t *testing.T) {
 // A lease that a majority says is another's leaves no time for asking.
 func TestSuperviseKillsAtOnceWhenTheLeaseIsOver(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		start := time.Now()
 		l := &lease{until: start.Add(30 * time.Second), done: make(chan struct{})}
 		p := newFake(func(*fake) {})
@@ -164,7 +164,7 @@ func TestSuperviseKillsAtOnceWhenTheLeaseIsOver(t *testing.T) {
 func TestSuperviseEndsWhatIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			start := time.Now()
 			l := &lease{until: start.Add(time.Hour), done: make(chan struct{})}
 			p := newFake(func(*fake) {})
@@ -180,7 +180,7 @@ func TestSuperviseEndsWhatIsLeftBehind(t *testing.T) {
 // What cannot be killed is not waited for without end, and said.
 func TestSuperviseGivesUpOnWhatCannotBeKilled(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		l := &lease{until: time.Now().Add(10 * time.Second), done: make(chan struct{})}
 		p := newFake(func(*fake) {})
 		p.killed = time.Now() // so that Kill does nothing

@@ -6,16 +6,16 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/stretchr/testify/assert"
 )
 
 // A command is not stopped by the terminal: it goes on at once, and again if its stop came late.
 func TestSuperviseUndoesAStop(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		start := time.Now()
 		l := &lease{until: start.Add(time.Hour), done: make(chan struct{})}
 		p := newFake(func(*fake) {})
