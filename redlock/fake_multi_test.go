@@ -673,6 +673,7 @@ func TestMultiDo(t *testing.T) {
 			return failed
 		}), failed)
 		require.NoError(t, m.Do(ctx, func(ctx context.Context, leases *redlock.Leases) error {
+			p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
 			require.NoError(t, leases.Unlock(ctx)) // under the context that ends with it
 			require.ErrorIs(t, context.Cause(ctx), redlock.ErrReleased)
 			return nil

@@ -453,6 +453,7 @@ func TestReaderReleasesWhatItWasGivenAsAWriter(t *testing.T) {
 				a := redlock.JoinAll(t, cluster, redlock.Quiet)
 				a.Links[2].Refuse(true)
 				a.Links[2].Cut()
+				synctest.Wait() // nothing is sent there
 				w := writes(t, a, "k", redlock.TTL(20*time.Second))
 				down := rt.Must(w.Downgrade(t.Context()))(t)
 				require.Equal(t, 2, votesAt(cluster, down))

@@ -406,7 +406,7 @@ func TestFirstDeploymentIsOverAfterAWhile(t *testing.T) {
 		a := redlock.GuardedVia(t, cluster, func(p *redlock.Peer) {
 			p.Links[2].Call(marking, -1, func([]string) { p.Links[2].Refuse(true) })
 			p.Links[2].CutBefore(marking, -1)
-		}, short)
+		}, short, func(c *redlock.Config) { c.FreshMembers = true }) // no longer than the first deployment lasts
 		a.Voting(t, 2)
 		b := voting(t, cluster, 3, short)
 		time.Sleep(time.Minute) // an age of marking

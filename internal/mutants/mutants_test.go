@@ -286,7 +286,7 @@ again:
 	for _, m := range []mutant{
 		{in: "x/p.T.M", old: "one", new: "two"},
 		{in: "x/p.T.M", old: "return one() }", new: "for {}; return one() }"},
-		{in: "x/p.Say", old: "say()"},
+		{in: "x/p.Say", old: "func Say() { say()", new: "func Say() {"},
 		{in: "a.lua", old: "one", new: "1"},
 		{in: "b.lua", old: "two", new: "2"},
 		{in: "x/p", old: "n = 1", new: "n = 2"},             // outside a function
@@ -310,7 +310,7 @@ again:
 		"\ta ", "\tembedded_a ",
 		"{ return one() }", "{ if mutants_.Mutant == 1 {\n//line mutant1.go:1\n return two() \n}\n/*line p.go:14:38*/"+
 			" if mutants_.Mutant == 2 {\n//line mutant2.go:1\n for {}; return one() \n}\n/*line p.go:14:38*/ return one() }",
-		"{ say() }", "{ if mutants_.Mutant == 3 {\n//line mutant3.go:1\n  \nreturn\n}\n/*line p.go:16:13*/ say() }",
+		"{ say() }", "{ if mutants_.Mutant == 3 {\n//line mutant3.go:1\n \nreturn\n}\n/*line p.go:16:13*/ say() }",
 	).Replace(source)+
 		"\nvar parts = mutants_.Folder{FS: embedded_parts, Dir: \"x/p/\"}\n\nvar a = mutants_.Text(\"x/p/a.lua\", embedded_a)\n", texts["x/p/p.go"])
 }

@@ -133,9 +133,12 @@ func beside(root string, c change, number int) (e edit, ok bool, _ error) {
 	if err != nil {
 		return e, false, err
 	}
-	old, changed := c.old, c.new
-	for old != "" && strings.HasSuffix(changed, old[len(old)-1:]) { // the end of the function, maybe
+	at, old, changed := c.at, c.old, c.new
+	for old != "" && strings.HasSuffix(changed, old[len(old)-1:]) { // it may go on to the end of the function
 		old, changed = old[:len(old)-1], changed[:len(changed)-1]
+	}
+	for old != "" && strings.HasPrefix(changed, old[:1]) { // and begin with its name
+		at, old, changed = at+1, old[1:], changed[1:]
 	}
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, c.file, text, parser.SkipObjectResolution)
@@ -148,10 +151,10 @@ func beside(root string, c change, number int) (e edit, ok bool, _ error) {
 			continue
 		}
 		from, to := int(f.Body.Lbrace-parsed.FileStart)+1, int(f.Body.Rbrace-parsed.FileStart)
-		if c.at < from || c.at+len(old) > to {
+		if at < from || at+len(old) > to {
 			continue
 		}
-		body := string(text[from:c.at]) + changed + string(text[c.at+len(old):to])
+		body := string(text[from:at]) + changed + string(text[at+len(old):to])
 		if f.Type.Results == nil {
 			body += "\nreturn"
 		}
@@ -159,9 +162,9 @@ func beside(root string, c change, number int) (e edit, ok bool, _ error) {
 		if err != nil || len(alone.Decls) != 1 || labelled(alone) {
 			return e, false, nil // it does not compile, or ends the function: a build of its own says so
 		}
-		at := fset.Position(f.Body.Lbrace)
+		begins := fset.Position(f.Body.Lbrace)
 		return edit{from, fmt.Sprintf(" if mutants_.Mutant == %d {\n//line mutant%d.go:1\n%s\n}\n/*line %s:%d:%d*/",
-			number, number, body, path.Base(c.file), at.Line, at.Column+1)}, true, nil
+			number, number, body, path.Base(c.file), begins.Line, begins.Column+1)}, true, nil
 	}
 	return e, false, nil
 }
