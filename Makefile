@@ -59,6 +59,10 @@ test-all: try-redis ## Run everything, for a night or a release: long searches, 
 test-long: try-redis ## Run the tests that take minutes alone; PKG and ARGS='-run TestLongX' choose some
 	@set -o pipefail; $(on) $(rings) long $(some) | $(report)
 
+.PHONY: cost
+cost: try-redis ## List the tests of the first ring that cost more than 2 s of processor, each alone (half an hour)
+	@$(on) $(rings) cost $(filter-out ./...,$(PKG))
+
 # SERVERS="redis-6.2 valkey-9.1" are those alone. SERVERS=-all runs every test that needs a server, on every version.
 # Without the race detector, which has seen these tests in make test.
 SERVERS ?=

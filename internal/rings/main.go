@@ -7,8 +7,9 @@
 //	go run ./internal/rings needs 3    what that part needs beside Go and redis-server, a word a line
 //	go run ./internal/rings long       all tests whose names begin with TestLong
 //	go run ./internal/rings list       every test, with its ring
+//	go run ./internal/rings cost       those of the first ring that cost more than 2 s of processor, each alone
 //
-// It prints what go test -json does. test and long take a folder, ./slot or ./redlock/..., for some of the tests. What
+// It prints what go test -json does. test, long and cost take a folder, ./slot or ./redlock/..., for some of the tests. What
 // stands behind -- goes to go test: -v, or -run with a pattern.
 //
 // A test is of the first ring unless its name begins with TestLong, TestFaults or TestInterop, or its package is outside
@@ -31,6 +32,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -49,7 +51,7 @@ func do(ctx context.Context, args []string, out io.Writer) error {
 		args, more = args[:i], args[i+1:]
 	}
 	if len(args) == 0 || len(args) > 2 {
-		return errors.New("which ring? test, all, long, needs or list")
+		return errors.New("which ring? test, all, long, needs, list or cost")
 	}
 	all, err := scan(".")
 	if err != nil {
@@ -77,6 +79,8 @@ func do(ctx context.Context, args []string, out io.Writer) error {
 			fmt.Fprintln(out, word)
 		}
 		return err
+	case "cost":
+		return cost(ctx, choose(all, what, test.first), 2*time.Second, out)
 	case "list":
 		for _, t := range all {
 			fmt.Fprintf(out, "%s\t%s\t%s\n", t.ring(), t.pkg, t.name)
@@ -134,11 +138,7 @@ func (r run) do(ctx context.Context, more []string, out io.Writer) error {
 		limit = "-timeout=60m"
 	}
 	args := []string{"test", "-json", "-count=1", limit}
-	if r.race {
-		// The embedded server's Lua runs below a mutex of ours, and has no generic code of which another package could get
-		// the copy that is not watched.
-		args = append(args, "-race", "-gcflags=github.com/yuin/gopher-lua/...=-race=false")
-	}
+	args = append(args, r.flags()...)
 	pkgs := r.pkgs
 	if asked := slices.IndexFunc(more, func(s string) bool { return strings.TrimLeft(s, "-") == "run" }); asked >= 0 && asked+1 < len(more) {
 		if pkgs = r.matching(more[asked+1]); len(pkgs) == 0 {
@@ -152,6 +152,16 @@ func (r run) do(ctx context.Context, more []string, out io.Writer) error {
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // go ends what it started
 	return cmd.Run()
+}
+
+// flags are those of the race detector.
+func (r run) flags() []string {
+	if !r.race {
+		return nil
+	}
+	// The embedded server's Lua runs below a mutex of ours, and has no generic code of which another package could get the
+	// copy that is not watched.
+	return []string{"-race", "-gcflags=github.com/yuin/gopher-lua/...=-race=false"}
 }
 
 // lines lets several commands write to one place, a line at a time. Each has a writer of its own.

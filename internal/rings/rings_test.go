@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -84,7 +85,7 @@ func small(t *testing.T) {
 	for name, text := range map[string]string{
 		"go.mod":               "module small\n\ngo 1.25\n",
 		"a/a_test.go":          "package a\n\nimport \"testing\"\n\nfunc TestA(t *testing.T) {}\n\nfunc TestLongA(t *testing.T) { t.Fatal() }\n",
-		"a/plain_test.go":      "//go:build !race\n\npackage a\n\nimport \"testing\"\n\nfunc TestPlain(t *testing.T) {}\n",
+		"a/plain_test.go":      "//go:build !race\n\npackage a\n\nimport \"testing\"\n\n// Cost: none.\nfunc TestPlain(t *testing.T) {}\n",
 		"b/c/c_test.go":        "package c\n\nimport \"testing\"\n\nfunc TestC(t *testing.T) { t.Fatal() }\n\nfunc TestA(t *testing.T) {}\n",
 		"bench/b_test.go":      "package bench\n\nimport \"testing\"\n\nfunc TestBench(t *testing.T) { t.Fatal() }\n",
 		"a/testdata/x_test.go": "package x\n\nfunc TestX(t *testing.T) {}\n",
@@ -136,6 +137,12 @@ func TestRingsRunTheirTests(t *testing.T) {
 	p := part{tests: []chosen{{pkg: "a", pattern: "^Test(Plain|Long)"}, {pkg: "none", pattern: every}}}
 	require.ErrorContains(t, p.play(t.Context(), all, &out), "no test of none")
 	require.Equal(t, []string{"fail small/a TestLongA", "pass small/a TestPlain"}, results(t, out.String()))
+	// What each test costs is told, and each that has no reason.
+	out.Reset()
+	require.NoError(t, cost(t.Context(), choose(all, "./a", test.first), time.Minute, &out))
+	require.Empty(t, out.String())
+	require.ErrorContains(t, cost(t.Context(), choose(all, "./a", test.first), -time.Minute, &out), "1 tests")
+	require.Regexp(t, `(?s)^ *-?\d+\.\d s  ./a TestA: no reason\n *-?\d+\.\d s  ./a TestPlain\n$`, out.String())
 }
 
 // Two commands write whole lines, however they come.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,16 +12,17 @@ import (
 
 // test is one test function.
 type test struct {
-	pkg   string // its folder, from the root: "redlock", "." for the root itself
-	name  string
-	plain bool // runs without the race detector alone: see plainFile
+	pkg    string // its folder, from the root: "redlock", "." for the root itself
+	name   string
+	plain  bool // runs without the race detector alone: see plainFile
+	reason bool // its comment says why it costs more than others: see cost
 }
 
 var (
 	// slow are the tests of the second ring.
 	slow = regexp.MustCompile(`^Test(Long|Faults|Interop)`)
 
-	declared = regexp.MustCompile(`(?m)^func (Test\w*)\(\w+ \*testing\.T\)`)
+	declared = regexp.MustCompile(`(?m)((?:^//.*\n)*)^func (Test\w*)\(\w+ \*testing\.T\)`)
 
 	// plainFile marks a file of tests that have one goroutine: the race detector would find nothing in them, and takes
 	// up to ten times as long.
@@ -47,7 +49,7 @@ func scan(root string) (all []test, err error) {
 			return err
 		}
 		for _, m := range declared.FindAllSubmatch(text, -1) {
-			all = append(all, test{filepath.ToSlash(pkg), string(m[1]), plainFile.Match(text)})
+			all = append(all, test{filepath.ToSlash(pkg), string(m[2]), plainFile.Match(text), bytes.Contains(m[1], []byte("Cost: "))})
 		}
 		return nil
 	})
