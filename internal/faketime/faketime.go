@@ -3,6 +3,7 @@ package faketime
 
 import (
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 )
@@ -12,7 +13,25 @@ import (
 func Test(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	if Race {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		alone(+1)
+		defer alone(-1)
 	}
 	synctest.Test(t, test)
+}
+
+var (
+	mu     sync.Mutex
+	inside int // tests in fake time now: several may be parallel
+	before int // processors, when there was none
+)
+
+func alone(more int) {
+	mu.Lock()
+	defer mu.Unlock()
+	if inside == 0 {
+		before = runtime.GOMAXPROCS(1)
+	}
+	if inside += more; inside == 0 {
+		runtime.GOMAXPROCS(before)
+	}
 }

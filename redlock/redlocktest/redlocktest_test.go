@@ -28,7 +28,7 @@ func nightly(ctx context.Context, client *redlock.Client) error {
 }
 
 func TestJobStopsWhenItsLeaseIsLost(t *testing.T) {
-	faketime.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		d := redlocktest.New(t, 3)
 		stopped := make(chan error, 1)
 		go func() { stopped <- nightly(t.Context(), d.Client) }()
