@@ -664,7 +664,7 @@ func TestMastersVoteAsSoonAsTheLastOneIsFoundToBeDown(t *testing.T) {
 	fs.masters[2].mute.Store(&ends)
 	end := sync.OnceFunc(func() { close(ends) })
 	t.Cleanup(end)
-	cl := fs.open(func(c *node.Config) { c.PingInterval = 10 * time.Minute }, fs.masters[0].addr())
+	cl := fs.open(func(c *node.Config) { c.PingInterval, c.StallTimeout = 10*time.Minute, 10*time.Minute }, fs.masters[0].addr())
 	// Mostly they do not vote yet: the third may have to be told of our leases first. They do if both were told before the
 	// client had made out the third.
 	both := func(is func(member.State) bool) func() bool {

@@ -295,7 +295,7 @@ func (b *bench) try(ctx context.Context, i int, r *result) (outcome, error) {
 	r.alone = true
 	o, err := b.named(ctx, way{overlay: overlay}, c.tests, b.limit)
 	if b.wide && err == nil && o.failed == "" {
-		o, err = b.test(ctx, way{overlay: overlay}, tests{c.tests.pkg, everyTest}, 10*b.limit, skipSlow) // a busy machine is not a hanging test
+		o, err = b.test(ctx, way{overlay: overlay}, tests{c.tests.pkg, everyTest}, 5*b.limit, skipSlow) // a busy machine is not a hanging test
 	}
 	return o, err
 }

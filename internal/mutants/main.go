@@ -58,7 +58,7 @@ func run(ctx context.Context) (ends map[string]int, _ error) {
 	only := flag.String("run", "", "only the mutants whose name or place matches this regular `expression`")
 	md := flag.Bool("md", false, "print the result as a table in Markdown; progress goes to standard error")
 	jobs := flag.Int("j", 2, "mutants at the same time; up to four times as many that run for more than 10 s are not counted")
-	limit := flag.Duration("timeout", time.Minute, "tests that run so long with a mutant hang, and have caught it; ten times that for all tests of a package")
+	limit := flag.Duration("timeout", 2*time.Minute, "tests that run so long with a mutant hang, and have caught it; five times that for all tests of a package")
 	wide := flag.Bool("wide", true, "run all tests of the package that are of the first ring if the named ones pass")
 	part := flag.String("part", "1/1", "only a part of the mutants: 2/6 is every sixth, from the second on")
 	told := flag.Bool("list", false, "print the mutants with the tests that should notice, as a table in Markdown, and run nothing")
