@@ -116,7 +116,7 @@ soak-app: try-redis ## Run clients that do everything at random beside random fa
 		nice go test -json -count=1 -timeout 24h -run '^TestFaultsRandomApplication$$' $(ARGS) ./faults; } | $(report)
 
 .PHONY: mutants
-mutants: ## Take every guard out once, and list the test that notices
+mutants: ## Take every guard out once, and list the test that notices (20 minutes)
 	@go run ./internal/mutants $(ARGS)
 
 .PHONY: fuzz
