@@ -291,11 +291,15 @@ func (c *Client) tookOver(l *Lease, v quorum.Verdict, no int) error {
 		h.adopted = h.former != "" // nobody else has the lease yet
 		return nil
 	}
-	if _, ended := l.end(ErrNotHeld); ended { // it is the members' as before
-		c.alive.leave()
-	}
+	owed, ended := l.end(ErrNotHeld)
 	if no >= c.need {
+		if ended { // before the renewal came to it: see lose
+			owed.release.release(true).Free()
+		}
 		return ErrNotHeld
+	}
+	if ended { // it is the members' as before
+		c.alive.leave()
 	}
 	if h.former != "" {
 		c.tried(h.former, h.owner, time.Now())

@@ -592,19 +592,26 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	if t := k.c.trace.renewal; t != nil && !n.manual {
 		n.traced(t)
 	}
-	if h := n.items[0].l.hold; n.moves() {
+	h, delivery := n.items[0].l.hold, member.Delivery{Late: !n.manual}
+	if n.moves() {
 		h.mu.Lock()
 		h.taking += len(k.c.members)
 		h.mu.Unlock()
+		delivery.Ended = &h.ended
 	}
 	cmd := k.c.buffer()
 	command := n.encode(cmd)
 	r := k.c.rounds.Start(k.c.members, &quorum.Question{
 		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: j,
 		Command:  command,
-		Delivery: member.Delivery{Late: !n.manual},
+		Delivery: delivery,
 	})
 	k.c.buffers.Put(cmd)
+	if n.moves() { // some may have refused while others were not asked yet
+		for i := range k.c.members {
+			h.overtaken(i)
+		}
+	}
 	return r
 }
 
