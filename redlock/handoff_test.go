@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -148,6 +150,35 @@ func TestLoserOfAnAdoptionLeavesNothing(t *testing.T) {
 			require.NotEqual(t, l.hold.owner, Admin(t, s, "HKEYS", "k").([]any)[0])
 		}
 	})
+}
+
+// notOurs is a member that answers inside Submit that it has no vote to move, or that it has moved one.
+type notOurs struct {
+	*Yes
+	moved int64
+	asked []string // scripts
+}
+
+func (m *notOurs) Submit(c *member.Call) {
+	sha := strings.Split(string(c.Cmd), "\r\n")[4]
+	m.asked = append(m.asked, sha)
+	st := m.State()
+	c.Outcome, c.State, c.At, c.Reply = member.Answered, st.Brief(), time.Now(), member.Reply{Kind: ':', Int: 1}
+	if sha == script.Adopt.SHA {
+		c.Reply = member.Reply{Kind: '*', Elems: []member.Reply{{Kind: ':', Int: m.moved}}}
+	}
+	c.Sink.Done(c)
+}
+
+// A majority may refuse an adoption before it is sent to the others.
+func TestReleaseOfALoserFollowsAnAdoptionThatIsSentAfterIt(t *testing.T) {
+	h := rt.Must(Agreed(t, &Yes{}).Mutex("k").Lock(t.Context()))(t)
+	last := &notOurs{Yes: &Yes{}, moved: 1}
+	c := rt.Must(New([]member.Member{&notOurs{Yes: &Yes{}}, &notOurs{Yes: &Yes{}}, last}))(t)
+	defer func() { _ = c.Close() }()
+	require.ErrorIs(t, rt.Err(c.Adopt(t.Context(), rt.Must(h.Handoff())(t))), ErrNotHeld)
+	require.Contains(t, last.asked, script.Adopt.SHA)
+	require.Equal(t, script.Release.SHA, last.asked[len(last.asked)-1])
 }
 
 // Whoever does not know whether it has adopted a lease asks again, and goes on with what it got.
