@@ -41,8 +41,9 @@ for i = 1, #held, 2 do
     return {tonumber(held[i + 1]), now, head(), ticket}
   end
 end
---include foreign.lua
-if alien(held) then return redis.error_reply('FOREIGN no lock') end
+local all = held
+--include alien.lua
+if alien then return redis.error_reply('FOREIGN no lock') end
 local ticket, ahead = stand(owner, agreed, ttl, entry)
 if ahead then
   --include push.lua

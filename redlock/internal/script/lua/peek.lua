@@ -4,8 +4,9 @@
 -- the owner's token, then four per waiter in order: owner, time of registration in µs, deadline in ms, TTL in ms}.
 local time = redis.call('TIME')
 local lock = redis.call('HGETALL', KEYS[1])
---include foreign.lua
-if alien(lock) then return redis.error_reply('FOREIGN no lock') end
+local all = lock
+--include alien.lua
+if alien then return redis.error_reply('FOREIGN no lock') end
 local out = {time[1] * 1000000 + time[2], redis.call('PTTL', KEYS[1]), redis.call('HGET', KEYS[2], ARGV[1]) or '0',
   redis.call('HGET', KEYS[3], 'state') or '', lock[1] or '', lock[2] or '0'}
 if ARGV[2] == 'holders' then return out end

@@ -39,9 +39,8 @@ end
 -- grant.lua. Then the readers are written, each with its end.
 local function begin(t, ttl, ...)
   redis.call('HSET', KEYS[1], 'r', t .. ' ' .. t .. ' ' .. tag, ...)
-  local left = redis.call('PTTL', KEYS[1])
   if type(redis.pcall('PEXPIRE', KEYS[1], ttl)) == 'table' then
-    if left < 0 then redis.call('DEL', KEYS[1]) end
+    if redis.call('PTTL', KEYS[1]) < 0 then redis.call('DEL', KEYS[1]) end
     redis.call('PEXPIRE', KEYS[1], ttl)
     error('ERR a vote could not be given an end', 0)
   end

@@ -6,8 +6,12 @@ local owner, ttl, entry = ARGV[2], ARGV[3], ARGV[4] + 0
 local left = redis.call('PTTL', KEYS[1])
 local mine = redis.call('HMGET', KEYS[1], 'r', owner)
 if left == -1 and not mine[2] then return redis.error_reply('FOREIGN no ttl') end
---include foreign.lua
-if left > 0 and not mine[2] and foreign(KEYS[1]) then return redis.error_reply('FOREIGN no lock') end
+local all = {}
+if left > 0 and not mine[2] then
+  all = mine[1] and {'r', mine[1]} or redis.call('HGETALL', KEYS[1])
+  --include alien.lua
+  if alien then return redis.error_reply('FOREIGN no lock') end
+end
 local next = writer()
 if left == -2 and next ~= '-' then -- free, and a writer waits: a reader that took it would be before it
   if hand('') == nil then return redis.error_reply('FORGOT marker') end
@@ -38,7 +42,7 @@ if redis.call('EXISTS', KEYS[4]) == 1 then lengthen(KEYS[4], text(lives)) end --
 -- The owner of a mutex has readers served by its release only if it knows of them. If the one that has the vote has sent
 -- its release by now, the next one knows.
 if not mine[1] then
-  local holder = redis.call('HKEYS', KEYS[1])[1]
+  local holder = all[1] or redis.call('HKEYS', KEYS[1])[1]
   if holder then push(holder, 'r ' .. holder) end
   if next ~= '-' then push(next, 'r ' .. next) end
 end

@@ -5,8 +5,9 @@
 -- no place: 0 stands for its time.
 local time = redis.call('TIME')
 local lock = redis.call('HGETALL', KEYS[1])
---include foreign.lua
-if alien(lock) then return redis.error_reply('FOREIGN no lock') end
+local all = lock
+--include alien.lua
+if alien then return redis.error_reply('FOREIGN no lock') end
 local owner, value = lock[1] or '', lock[2] or '0'
 local phase = redis.call('HGET', KEYS[1], 'r')
 if phase then

@@ -26,9 +26,11 @@ if left == -2 then
 end
 local mine = redis.call('HMGET', KEYS[1], 'r', owner)
 if left == -1 and not mine[2] then return redis.error_reply('FOREIGN no ttl') end
---include foreign.lua
-if not mine[2] and foreign(KEYS[1]) then return redis.error_reply('FOREIGN no lock') end
 local told, marking = string.match(mine[1] or '', '^%d+ (%d+) (.*)$')
+if not mine[2] and not told then -- it is a writer's, or other data
+  --include foreign.lua
+  if mine[1] or foreign(KEYS[1]) then return redis.error_reply('FOREIGN no lock') end
+end
 if marking ~= tag or not mine[2] and redis.call('EXISTS', KEYS[4]) == 1 then return -math.max(left, 1) end
 if mine[2] and mine[2] + 0 > over + 0 then over = mine[2] end
 if mine[2] or left < ttl + 0 then redis.call('PEXPIRE', KEYS[1], left < ttl + 0 and ttl or string.format('%.0f', left)) end -- see keep in mine.lua

@@ -27,8 +27,9 @@ local wrote = string.sub(hint, 1, 1) == '+'
 if wrote then hint = string.sub(hint, 2) end
 local first = hint ~= '' and ask('ZRANGE', KEYS[4], '0', '0', 'WITHSCORES')
 if first and first[2] and first[2] % 1 > 0 then hint = '' end -- tickets say who is next: see fair.lua
-local had = redis.call('HEXISTS', KEYS[1], owner)
-local phase = string.find(redis.call('HGET', KEYS[1], 'r') or '', '^%d+ %d+ ') ~= nil -- else it is a writer's, or no lock
+local there = redis.call('HMGET', KEYS[1], 'r', owner)
+local had = there[2] and 1 or 0
+local phase = there[1] and (had == 1 or string.find(there[1], '^%d+ %d+ ')) -- else it is a writer's, or no lock
 local waited = drop(owner)
 if not waited then ask('HDEL', KEYS[5], owner) end -- a reader's entry has no place
 if phase then

@@ -20,8 +20,9 @@ for i = 1, #held, 2 do
     return {tonumber(held[i + 1]), now, head()}
   end
 end
---include foreign.lua
-if alien(held) then return redis.error_reply('FOREIGN no lock') end
+local all = held
+--include alien.lua
+if alien then return redis.error_reply('FOREIGN no lock') end
 --include pace.lua
 --include register.lua
 if register(owner, ttl, entry) then
