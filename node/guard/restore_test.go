@@ -2,7 +2,9 @@ package guard
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -104,6 +106,70 @@ func TestRestoringGoesOnWhereTheClientBeforeHasStopped(t *testing.T) {
 				require.Zero(t, lost(servers[0], servers[1])+lost(servers[0], servers[2]))
 				require.LessOrEqual(t, servers[1].scanned(), 10+3, "one page is read twice")
 			})
+		})
+	}
+}
+
+// Whoever restores may end or lose its connections at any time, and the claim of who ended silently lasts two seconds.
+func TestMemberThatForgotVotesAgainAtOnceAfterItsQuarantineWhateverEndsMeanwhile(t *testing.T) {
+	for seed := range uint64(40) {
+		faketime.Test(t, func(t *testing.T) {
+			random, servers := rand.New(rand.NewPCG(seed, 0)), started(3, time.Hour)
+			counting(page/8, servers...)
+			all := []*client{connect(t, plain, servers...), connect(t, plain, servers...), connect(t, plain, servers...)}
+			servers[0].flush()
+			var mu sync.Mutex // of what follows
+			down := map[*fakeHost]bool{}
+			fall := func(h *fakeHost) {
+				if on, _ := h.Now().Session.(*fakeSession); on != nil && !down[h] {
+					on.end()
+					down[h] = true
+				}
+			}
+			inTheMiddle := func() { // of the pages, whose claim then stays
+				mu.Lock()
+				defer mu.Unlock()
+				if random.IntN(3) == 0 {
+					fall(all[random.IntN(3)].hosts[0])
+				}
+			}
+			servers[1].before.Store(&inTheMiddle)
+			for end := time.Now().Add(longest + 5*time.Second); time.Now().Before(end); {
+				mu.Lock()
+				i := random.IntN(3)
+				h, c, again, pause := all[i].hosts[random.IntN(3)], all[i], random.IntN(8) == 0, random.IntN(400)
+				rises := down[h]
+				if delete(down, h); !rises && !again {
+					fall(h)
+				}
+				mu.Unlock()
+				if rises {
+					h.mend()
+				} else if again {
+					c.close()
+					c = connect(t, plain, servers...)
+					mu.Lock()
+					all[i] = c
+					mu.Unlock()
+				}
+				c.after(time.Duration(pause) * time.Millisecond)
+			}
+			servers[1].before.Store(nil)
+			for _, c := range all {
+				for _, h := range c.hosts {
+					if down[h] {
+						h.mend()
+					}
+				}
+			}
+			all[0].after(3 * time.Second)
+			for i, c := range all {
+				require.Equal(t, 3, c.voting(), "client %d, seed %d", i, seed)
+				c.close()
+			}
+			if servers[0].marked("clk") == "0" { // or too few of its sources were connected
+				require.Zero(t, lost(servers[0], servers[1]), "seed %d", seed)
+			}
 		})
 	}
 }
