@@ -22,9 +22,7 @@ import (
 func TestContextThatEndsBeforeTheCommitIsTheReason(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *database) {
-		db := d.connect(t)
-		g := d.guard(t, db)
-		f := rows{d, db, g}
+		_, g, f, _ := d.ready(t)
 		for name, end := range map[string]func(ctx context.Context) (context.Context, func()){
 			"cancelled": func(ctx context.Context) (context.Context, func()) {
 				ctx, cancel := context.WithCancel(ctx)
@@ -52,8 +50,7 @@ func TestContextThatEndsBeforeTheCommitIsTheReason(t *testing.T) {
 			require.ErrorAs(t, err, &step, name)
 			assert.Contains(t, []fence.Step{fence.StepCommit, fence.StepClaim, fence.StepBegin, fence.StepEnter}, step.Step, name)
 			assert.ErrorIs(t, err, ctx.Err(), name)
-			value := rt.Must(f.Get(t.Context(), "r"))(t)
-			assert.Empty(t, value, name)
+			assert.Empty(t, rt.Must(f.Get(t.Context(), "r"))(t), name)
 		}
 		assert.NoError(t, g.Check(t.Context(), "r", 6), "nothing of it keeps the next holder out")
 	})
@@ -64,24 +61,19 @@ func TestContextThatEndsBeforeTheCommitIsTheReason(t *testing.T) {
 func TestClaimWaitsForWhatIsInDoubt(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *database) {
-		db := d.connect(t)
-		g := d.guard(t, db)
-		f := rows{d, db, g}
-		ctx := t.Context()
+		_, g, f, ctx := d.ready(t)
 		require.NoError(t, f.Put(ctx, "r", 5, "before", nil))
 		require.NoError(t, f.Put(ctx, "r", 5, "five", func() {
 			for _, token := range []uint64{5, 6} {
 				short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 				defer cancel()
 				err := g.Check(short, "r", token)
-				step := rt.As[*fence.StepError](t, err)
-				assert.Equal(t, fence.StepClaim, step.Step)
+				assert.Equal(t, fence.StepClaim, rt.As[*fence.StepError](t, err).Step)
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
 			}
 		}))
 		require.NoError(t, g.Check(ctx, "r", 6))
-		value := rt.Must(f.Get(ctx, "r"))(t)
-		assert.Equal(t, "five", value)
+		assert.Equal(t, "five", rt.Must(f.Get(ctx, "r"))(t))
 	})
 }
 
@@ -89,9 +81,7 @@ func TestClaimWaitsForWhatIsInDoubt(t *testing.T) {
 func TestClaimThatIsNotKeptIsAnError(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *database) {
-		db := d.connect(t)
-		g := d.guard(t, db)
-		ctx := t.Context()
+		db, g, _, ctx := d.ready(t)
 		require.NoError(t, g.Check(ctx, "r", 5))
 		for _, statement := range map[fencesql.Dialect][]string{
 			fencesql.PostgreSQL: {
@@ -120,15 +110,11 @@ func TestClaimThatIsNotKeptIsAnError(t *testing.T) {
 func TestTriggerRefusesWritesAfterARefusedEntry(t *testing.T) {
 	t.Parallel()
 	d := postgres(t)
-	db := d.connect(t)
-	g := d.guard(t, db)
-	ctx := t.Context()
-	statements := rt.Must(g.Trigger("data", "r"))(t)
-	for _, s := range statements {
+	db, g, _, ctx := d.ready(t)
+	for _, s := range rt.Must(g.Trigger("data", "r"))(t) {
 		require.NoError(t, rt.Err(db.ExecContext(ctx, s)))
 	}
-	f := rows{d, db, g}
-	require.NoError(t, f.Put(ctx, "r", 34, "before", nil))
+	require.NoError(t, rows{d, db, g}.Put(ctx, "r", 34, "before", nil))
 	for token, want := range map[uint64]error{33: fence.ErrStale, 35: fencesql.ErrNotClaimed} {
 		tx := rt.Must(db.BeginTx(ctx, nil))(t)
 		require.ErrorIs(t, g.Enter(ctx, tx, "r", token), want)

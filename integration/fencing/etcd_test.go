@@ -105,8 +105,7 @@ func etcdPart(t *testing.T) fencetest.Fixture {
 			Reopen: func() (fence.Guard, error) { f, err := crash(); return f.Guard, err },
 		}, nil
 	}
-	f := rt.Must(over())(t)
-	return f
+	return rt.Must(over())(t)
 }
 
 // The holder claims, reads, and writes in transactions that enter.
@@ -119,8 +118,7 @@ func TestRecipeOfEtcd(t *testing.T) {
 	require.NoError(t, guard.Check(ctx, "invoice:42", 34))
 	require.NoError(t, pay(34, "70"))
 	require.EqualError(t, pay(33, "120"), `fence: stale token 33 for "invoice:42": 34 has been accepted`)
-	total := rt.Must(guard.kv.Get(ctx, "invoices/42"))(t)
-	assert.Equal(t, "70", string(total.Kvs[0].Value))
+	assert.Equal(t, "70", string(rt.Must(guard.kv.Get(ctx, "invoices/42"))(t).Kvs[0].Value))
 	require.NoError(t, rt.Err(guard.kv.Put(ctx, "redquorum_fence/invoice:42", "damaged")))
 	assert.ErrorContains(t, guard.Check(ctx, "invoice:42", 99), "damaged")
 }

@@ -189,9 +189,7 @@ func (d *database) play(t *testing.T, db *sql.DB, g sqlHolders, resource string,
 func TestTriggerRefusesWritesThatHaveNotEntered(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *database) {
-		db := d.connect(t)
-		g := d.guard(t, db)
-		ctx := t.Context()
+		db, g, _, ctx := d.ready(t)
 		statements, err := g.Trigger("data", "mine", "also:'\xff")
 		if d.dialect != fencesql.PostgreSQL {
 			assert.ErrorIs(t, err, fencesql.ErrInput)
@@ -245,8 +243,7 @@ func TestTriggerRefusesWritesThatHaveNotEntered(t *testing.T) {
 		refused(write("undone")(tx))
 		require.NoError(t, tx.Rollback())
 
-		open := rt.Must(g.Trigger("data"))(t)
-		for _, s := range open {
+		for _, s := range rt.Must(g.Trigger("data"))(t) {
 			require.NoError(t, rt.Err(db.ExecContext(ctx, s)), s)
 		}
 		require.NoError(t, g.Tx(ctx, nil, "another", 5, write("another")))

@@ -89,6 +89,12 @@ func (d *database) pgxFixture(t *testing.T) fencetest.Fixture {
 	return d.overPgx(t)
 }
 
+func pgxReady(t *testing.T) (*database, fencetest.Fixture, *fencepgx.Guard, *pgxpool.Pool) {
+	d := postgres(t)
+	f := d.pgxFixture(t)
+	return d, f, f.Guard.(*fencepgx.Guard), f.Storage.(pgxRows).pool
+}
+
 func TestPgxIsAGuard(t *testing.T) {
 	t.Parallel()
 	d := postgres(t)
@@ -177,8 +183,7 @@ func TestPgxModesAndConnections(t *testing.T) {
 		require.NoError(t, put(fence.MaxToken-1, "", pgx.TxOptions{BeginQuery: "begin isolation level repeatable read", CommitQuery: "commit and no chain"}))
 		require.NoError(t, g.Check(ctx, resource, fence.MaxToken))
 		assert.ErrorIs(t, put(fence.MaxToken-1, "late", pgx.TxOptions{}), fence.ErrStale)
-		value := rt.Must(f.Storage.Get(ctx, resource))(t)
-		assert.Equal(t, "six", value)
+		assert.Equal(t, "six", rt.Must(f.Storage.Get(ctx, resource))(t))
 	}
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe,
 		pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
@@ -227,8 +232,7 @@ func TestPgxWantsTransactionsInBatches(t *testing.T) {
 	g := rt.Must(fencepgx.New(unaware{f.Storage.(pgxRows).pool}))(t)
 	require.NoError(t, g.Check(t.Context(), "r", 5))
 	err := g.Tx(t.Context(), pgx.TxOptions{}, "r", 5, func(pgx.Tx) error { t.Error("ran"); return nil })
-	assert.Equal(t, fence.StepBegin, stepOf(t, err))
-	assert.ErrorIs(t, err, fencepgx.ErrInput)
+	failed(t, err, fence.StepBegin, fencepgx.ErrInput)
 	assert.Zero(t, f.Storage.(pgxRows).pool.Stat().AcquiredConns())
 }
 
@@ -266,9 +270,7 @@ func TestPgxAndDatabaseSQLShareATable(t *testing.T) {
 // A claim that the database has not kept, for whatever reason, is an error.
 func TestPgxClaimThatIsNotKept(t *testing.T) {
 	t.Parallel()
-	d := postgres(t)
-	f := d.pgxFixture(t)
-	g, pool := f.Guard.(*fencepgx.Guard), f.Storage.(pgxRows).pool
+	_, _, g, pool := pgxReady(t)
 	ctx := t.Context()
 	require.NoError(t, g.Check(ctx, "r", 33))
 	_, err := pool.Exec(ctx, "CREATE RULE undo AS ON INSERT TO redquorum_fence DO INSTEAD NOTHING")
@@ -276,17 +278,14 @@ func TestPgxClaimThatIsNotKept(t *testing.T) {
 	assert.Equal(t, fence.StepClaim, stepOf(t, g.Check(ctx, "r", 34)))
 	for _, resource := range []string{"r", "new"} { // Tx does not claim for ever
 		err = g.Tx(ctx, pgx.TxOptions{}, resource, 35, func(pgx.Tx) error { t.Error("ran"); return nil })
-		assert.Equal(t, fence.StepClaim, stepOf(t, err))
-		assert.ErrorIs(t, err, fencepgx.ErrNotClaimed)
+		failed(t, err, fence.StepClaim, fencepgx.ErrNotClaimed)
 	}
 }
 
 // Tx claims by itself, calls its function again where the server wants that, and rolls back what fails.
 func TestPgxTxClaimsRepeatsAndRollsBack(t *testing.T) {
 	t.Parallel()
-	d := postgres(t)
-	f := d.pgxFixture(t)
-	g, pool := f.Guard.(*fencepgx.Guard), f.Storage.(pgxRows).pool
+	d, f, g, pool := pgxReady(t)
 	ctx := t.Context()
 	require.NoError(t, f.Storage.Put(ctx, "r", 7, "seven", nil))
 	half := func(tx pgx.Tx) error {
@@ -295,8 +294,7 @@ func TestPgxTxClaimsRepeatsAndRollsBack(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	err := g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error { return errors.Join(half(tx), broken) })
-	assert.Equal(t, fence.StepWrite, stepOf(t, err))
-	assert.ErrorIs(t, err, broken)
+	failed(t, err, fence.StepWrite, broken)
 	assert.PanicsWithValue(t, broken, func() {
 		_ = g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error { _ = half(tx); panic(broken) })
 	})
@@ -305,21 +303,17 @@ func TestPgxTxClaimsRepeatsAndRollsBack(t *testing.T) {
 		_, _ = tx.Exec(ctx, "SELECT 1 / 0")
 		return nil
 	})
-	assert.Equal(t, fence.StepCommit, stepOf(t, err))
-	assert.ErrorIs(t, err, pgx.ErrTxCommitRollback)
+	failed(t, err, fence.StepCommit, pgx.ErrTxCommitRollback)
 	err = g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error {
 		_ = half(tx)
 		return tx.Rollback(ctx)
 	})
-	assert.Equal(t, fence.StepCommit, stepOf(t, err))
-	assert.ErrorIs(t, err, pgx.ErrTxClosed)
+	failed(t, err, fence.StepCommit, pgx.ErrTxClosed)
 
 	// A function that enters another name, which nobody has claimed, has its error back.
 	err = g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error { return g.Enter(ctx, tx, "s", 8) })
-	assert.Equal(t, fence.StepWrite, stepOf(t, err))
-	assert.ErrorIs(t, err, fencepgx.ErrNotClaimed)
-	value := rt.Must(f.Storage.Get(ctx, "r"))(t)
-	assert.Equal(t, "seven", value)
+	failed(t, err, fence.StepWrite, fencepgx.ErrNotClaimed)
+	assert.Equal(t, "seven", rt.Must(f.Storage.Get(ctx, "r"))(t))
 	assert.ErrorIs(t, g.Check(ctx, "r", 7), fence.ErrStale, "8 was claimed")
 
 	// A table that forgets, which it must not: Tx claims again.
@@ -358,8 +352,7 @@ func TestPgxTxRepeatsWhatTheServerAsksFor(t *testing.T) {
 		return err
 	}))
 	assert.Equal(t, 2, calls)
-	value := rt.Must(f.Storage.Get(ctx, "r"))(t)
-	assert.Equal(t, "11", value)
+	assert.Equal(t, "11", rt.Must(f.Storage.Get(ctx, "r"))(t))
 }
 
 func stepOf(t *testing.T, err error) fence.Step {
@@ -369,12 +362,17 @@ func stepOf(t *testing.T, err error) fence.Step {
 	return s.Step
 }
 
+// failed says that an error has a step and a cause.
+func failed(t *testing.T, err error, step fence.Step, cause error) {
+	t.Helper()
+	assert.Equal(t, step, stepOf(t, err))
+	assert.ErrorIs(t, err, cause)
+}
+
 // What cannot work is said, and leaves nothing.
 func TestBadInputOfPgx(t *testing.T) {
 	t.Parallel()
-	d := postgres(t)
-	f := d.pgxFixture(t)
-	g, pool := f.Guard.(*fencepgx.Guard), f.Storage.(pgxRows).pool
+	d, f, g, pool := pgxReady(t)
 	ctx := t.Context()
 	for _, options := range [][]fencepgx.Option{
 		{fencepgx.Table("")}, {fencepgx.Table("a.b.c")}, {fencepgx.Table("t; DROP TABLE t")},
@@ -426,8 +424,7 @@ func TestBadInputOfPgx(t *testing.T) {
 	require.NoError(t, tx.Rollback(ctx))
 
 	require.NoError(t, rt.Err(pool.Exec(ctx, "CREATE UNLOGGED TABLE fleeting (LIKE redquorum_fence INCLUDING ALL)")))
-	fleeting := rt.Must(fencepgx.New(pool, fencepgx.Table("fleeting")))(t)
-	assert.ErrorIs(t, fleeting.Verify(ctx), fencepgx.ErrUnfit)
+	assert.ErrorIs(t, rt.Must(fencepgx.New(pool, fencepgx.Table("fleeting")))(t).Verify(ctx), fencepgx.ErrUnfit)
 
 	// A context that ends in each step.
 	ended, cancel := context.WithCancel(ctx)
@@ -435,20 +432,17 @@ func TestBadInputOfPgx(t *testing.T) {
 	assert.Equal(t, fence.StepClaim, stepOf(t, g.Check(ended, "r", 5)))
 	assert.ErrorIs(t, g.Check(ended, "r", 5), context.Canceled)
 	err := g.Tx(ended, pgx.TxOptions{}, "r", 5, nothing)
-	assert.Equal(t, fence.StepBegin, stepOf(t, err))
-	assert.ErrorIs(t, err, context.Canceled)
+	failed(t, err, fence.StepBegin, context.Canceled)
 	half := func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, d.put(), []byte("r"), "half")
 		return err
 	}
 	during, cancel := context.WithCancel(ctx)
 	err = g.Tx(during, pgx.TxOptions{}, "r", 5, func(tx pgx.Tx) error { defer cancel(); return half(during, tx) })
-	assert.Equal(t, fence.StepCommit, stepOf(t, err))
-	assert.ErrorIs(t, err, context.Canceled)
+	failed(t, err, fence.StepCommit, context.Canceled)
 	during, cancel = context.WithCancel(ctx)
 	err = g.Tx(during, pgx.TxOptions{}, "r", 5, func(tx pgx.Tx) error { cancel(); return half(during, tx) })
-	assert.Equal(t, fence.StepWrite, stepOf(t, err))
-	assert.ErrorIs(t, err, context.Canceled)
+	failed(t, err, fence.StepWrite, context.Canceled)
 	require.NoError(t, f.Storage.Put(ctx, "r", 5, "", func() { // 6 waits for 5: by itself, and in the batch of Tx
 		for _, claim := range []func(ctx context.Context) error{
 			func(ctx context.Context) error { return g.Check(ctx, "r", 6) },
@@ -463,16 +457,14 @@ func TestBadInputOfPgx(t *testing.T) {
 				}
 			}()
 			err := claim(ended)
-			assert.Equal(t, fence.StepClaim, stepOf(t, err))
-			assert.ErrorIs(t, err, context.Canceled)
+			failed(t, err, fence.StepClaim, context.Canceled)
 			assert.Eventually(t, func() bool { // the server has noticed
 				waiting := 1
 				return pool.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&waiting) == nil && waiting == 0
 			}, time.Minute, time.Millisecond)
 		}
 	}))
-	value := rt.Must(f.Storage.Get(ctx, "r"))(t)
-	assert.Empty(t, value)
+	assert.Empty(t, rt.Must(f.Storage.Get(ctx, "r"))(t))
 
 	pool.Close()
 	assert.Equal(t, fence.StepClaim, stepOf(t, g.Check(ctx, "r", 5)))

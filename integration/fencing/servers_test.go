@@ -148,12 +148,10 @@ func (d *database) connect(t testing.TB) *sql.DB {
 // guard makes a guard with a table, and a table of data.
 func (d *database) guard(t testing.TB, db *sql.DB, options ...fencesql.Option) *fencesql.Guard {
 	t.Helper()
-	g, err := fencesql.New(db, d.dialect, options...)
-	require.NoError(t, err)
+	g := rt.Must(fencesql.New(db, d.dialect, options...))(t)
 	for range 2 {
 		for _, statement := range g.Schema() {
-			_, err = db.ExecContext(t.Context(), statement)
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(db.ExecContext(t.Context(), statement)))
 		}
 	}
 	blob, text := "VARBINARY(1024)", "MEDIUMTEXT"
@@ -163,9 +161,16 @@ func (d *database) guard(t testing.TB, db *sql.DB, options ...fencesql.Option) *
 	case fencesql.SQLite:
 		blob, text = "BLOB", "TEXT"
 	}
-	_, err = db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS data (name "+blob+" PRIMARY KEY, value "+text+" NOT NULL)")
+	_, err := db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS data (name "+blob+" PRIMARY KEY, value "+text+" NOT NULL)")
 	require.NoError(t, err)
 	return g
+}
+
+// ready is a guard and a storage over a connection of their own.
+func (d *database) ready(t testing.TB) (*sql.DB, *fencesql.Guard, rows, context.Context) {
+	db := d.connect(t)
+	g := d.guard(t, db)
+	return db, g, rows{d, db, g}, t.Context()
 }
 
 // put is the statement that writes a row of data.

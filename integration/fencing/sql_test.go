@@ -125,8 +125,7 @@ func TestHolderThatStopsInsideATransactionBlocksForAWhile(t *testing.T) {
 			if step := stepOf(t, err); name == "pgx" {
 				assert.Equal(t, fence.StepWrite, step)
 			}
-			value := rt.Must(f.Storage.Get(ctx, "r"))(t)
-			assert.Equal(t, "before", value)
+			assert.Equal(t, "before", rt.Must(f.Storage.Get(ctx, "r"))(t))
 			assert.ErrorIs(t, f.Storage.Put(ctx, "r", 33, "late", nil), fence.ErrStale)
 		})
 	}
@@ -188,10 +187,7 @@ func TestHolderThatStopsWhileItReads(t *testing.T) {
 func TestTxClaimsRepeatsAndRollsBack(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *database) {
-		db := d.connect(t)
-		g := d.guard(t, db)
-		f := rows{d, db, g}
-		ctx := t.Context()
+		db, g, f, ctx := d.ready(t)
 		require.NoError(t, g.Verify(ctx))
 		require.NoError(t, f.Put(ctx, "r", 5, "five", nil), "nobody has claimed")
 		require.NoError(t, f.Put(ctx, "r", 7, "seven", nil))
@@ -211,8 +207,7 @@ func TestTxClaimsRepeatsAndRollsBack(t *testing.T) {
 				panic(broken)
 			})
 		})
-		value := rt.Must(f.Get(ctx, "r"))(t)
-		assert.Equal(t, "seven", value)
+		assert.Equal(t, "seven", rt.Must(f.Get(ctx, "r"))(t))
 		assert.ErrorIs(t, g.Check(ctx, "r", 7), fence.ErrStale, "8 was claimed")
 
 		// A table that forgets, which it must not: Tx claims again.
@@ -241,10 +236,7 @@ func TestTxClaimsRepeatsAndRollsBack(t *testing.T) {
 func TestBadInputOfDatabases(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *database) {
-		db := d.connect(t)
-		g := d.guard(t, db)
-		f := rows{d, db, g}
-		ctx := t.Context()
+		db, g, f, ctx := d.ready(t)
 		step := func(err error) fence.Step { t.Helper(); return stepOf(t, err) }
 		for token, want := range map[uint64]error{0: fence.ErrNoToken, fence.MaxToken + 1: fence.ErrTokenRange} {
 			assert.ErrorIs(t, g.Check(ctx, "r", token), want)
@@ -292,18 +284,15 @@ func TestBadInputOfDatabases(t *testing.T) {
 			cancel()
 			return err
 		})
-		assert.Equal(t, fence.StepCommit, step(err))
-		assert.ErrorIs(t, err, context.Canceled)
+		failed(t, err, fence.StepCommit, context.Canceled)
 		during, cancel = context.WithCancel(ctx)
 		err = g.Tx(during, nil, "r", 5, func(tx *sql.Tx) error {
 			cancel()
 			_, err := tx.ExecContext(during, d.put(), []byte("r"), "half")
 			return err
 		})
-		assert.Equal(t, fence.StepWrite, step(err))
-		assert.ErrorIs(t, err, context.Canceled)
-		value := rt.Must(f.Get(ctx, "r"))(t)
-		assert.Empty(t, value)
+		failed(t, err, fence.StepWrite, context.Canceled)
+		assert.Empty(t, rt.Must(f.Get(ctx, "r"))(t))
 
 		require.NoError(t, db.Close())
 		assert.Equal(t, fence.StepClaim, step(g.Check(ctx, "r", 5)))

@@ -68,15 +68,13 @@ func muster(t testing.TB, o terms) *troop {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	tr := &troop{t: t, rng: rand.New(rand.NewPCG(seed, 6)), changed: make(chan struct{})}
-	text, err := json.Marshal(o)
-	require.NoError(t, err)
+	text := rt.Must(json.Marshal(o))(t)
 	for range holders {
 		p := &process{idle: -1, done: make(chan struct{}), result: map[uint64]string{}}
 		p.cmd = exec.Command(os.Args[0], "-test.run=^TestHolder$", "-test.timeout=0")
 		p.cmd.Env = append(os.Environ(), holderEnv+"="+string(text))
 		p.cmd.Stderr = &p.noise
-		p.in, err = p.cmd.StdinPipe()
-		require.NoError(t, err)
+		p.in = rt.Must(p.cmd.StdinPipe())(t)
 		out := rt.Must(p.cmd.StdoutPipe())(t)
 		require.NoError(t, p.cmd.Start())
 		go tr.listen(p, out)

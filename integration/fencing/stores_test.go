@@ -16,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/fence/fencefile"
 	"github.com/redquorum/redquorum/fence/fencesql"
 	"github.com/redquorum/redquorum/fence/fencetest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // stores are storages that several processes share, by kind: each opens one where the parent has put it.
@@ -41,8 +42,7 @@ func openSQL(driver string, dialect fencesql.Dialect) func(t testing.TB, at stri
 	return func(t testing.TB, at string) fencetest.Fixture {
 		d := &database{dialect: dialect, open: func() (*sql.DB, error) { return sql.Open(driver, at) }}
 		db := d.connect(t)
-		g, err := fencesql.New(db, dialect)
-		require.NoError(t, err)
+		g := rt.Must(fencesql.New(db, dialect))(t)
 		require.NoError(t, g.Verify(t.Context()))
 		return fencetest.Fixture{Guard: g, Storage: rows{d, db, g}}
 	}
@@ -55,8 +55,7 @@ type files struct {
 }
 
 func openFiles(t testing.TB, at string) fencetest.Fixture {
-	g, err := fencefile.Open(filepath.Join(at, "guard"))
-	require.NoError(t, err)
+	g := rt.Must(fencefile.Open(filepath.Join(at, "guard")))(t)
 	return fencetest.Fixture{Guard: g, Storage: files{g, at}}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/redquorum/redquorum/fence/fences3"
 	"github.com/redquorum/redquorum/fence/fencetest"
 	"github.com/redquorum/redquorum/internal/dbtest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 var oneOfVersityGW = &shared{kind: dbtest.VersityGW}
@@ -37,8 +38,7 @@ type versity struct {
 func startVersity(t *testing.T) *versity {
 	s := &versity{oneOfVersityGW.take(t), fmt.Sprint("bucket-", databases.Add(1))}
 	client := s3Client("http://versitygw", s.transport())
-	_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &s.bucket})
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &s.bucket})))
 	return s
 }
 
@@ -60,9 +60,7 @@ func (s *versity) behind(t *testing.T, change func(r *http.Request) error) *fenc
 		Transport: s.transport(),
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(at)
-			if err := change(r.Out); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, change(r.Out))
 		},
 	}
 	server := httptest.NewServer(proxy)
@@ -95,9 +93,7 @@ func (s *versity) fixture(t *testing.T) fencetest.Fixture {
 			Reopen: func() (fence.Guard, error) { f, err := crash(); return f.Guard, err },
 		}, err
 	}
-	f, err := over()
-	require.NoError(t, err)
-	return f
+	return rt.Must(over())(t)
 }
 
 // A gateway that passes everything on is fit. One that drops a condition is not, and the probe says so.
@@ -124,9 +120,7 @@ func TestProbeRefusesAServerOfS3BehindAProxyThatDropsConditions(t *testing.T) {
 
 		// The SDK signs conditions: without a signature of its own, a proxy cannot drop one.
 		err = open(s.behind(t, func(r *http.Request) error { r.Header.Del(header); return nil }))
-		var step *fence.StepError
-		require.ErrorAs(t, err, &step)
-		assert.Equal(t, fence.StepProbe, step.Step)
+		assert.Equal(t, fence.StepProbe, rt.As[*fence.StepError](t, err).Step)
 		assert.ErrorContains(t, err, "SignatureDoesNotMatch", "without %s", header)
 	}
 }

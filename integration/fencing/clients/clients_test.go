@@ -172,8 +172,7 @@ func TestRepliesOfEachClient(t *testing.T) {
 			assert.Equal(t, tc.want, plain(got), "%v", tc.command)
 		}
 		_, err := guard.Run(ctx, "k", 5, []string{"k"}, "LPUSH", "k", "a")
-		refused := rt.As[*fenceredis.CommandError](t, err)
-		assert.Contains(t, refused.Reply, "WRONGTYPE")
+		assert.Contains(t, rt.As[*fenceredis.CommandError](t, err).Reply, "WRONGTYPE")
 		_, err = guard.Run(ctx, "k", 4, []string{"k"}, "DEL", "k")
 		assert.Equal(t, &fence.StaleError{Resource: "k", Token: 4, Highest: 5}, err)
 		for _, name := range []string{"", "\x00\xff\r\n", "{"} { // no byte and no digit is lost on the way
@@ -207,9 +206,7 @@ func plain(v any) any {
 
 // A command whose answer was lost has run once. The caller hears that it may have run.
 func TestNoClientRepeatsACommand(t *testing.T) {
-	each(t, func(t *testing.T, s redistest.Server, eval fenceredis.Eval) {
-		once(t, s, eval, "1")
-	})
+	each(t, func(t *testing.T, s redistest.Server, eval fenceredis.Eval) { once(t, s, eval, "1") })
 }
 
 // The control: with its usual MaxRetries go-redis runs the command twice, and tells nobody.
@@ -226,12 +223,10 @@ func once(t *testing.T, s redistest.Server, eval fenceredis.Eval, want string) {
 	s.Faults().CutAfter(redistest.WithArg("INCR"), 1)
 	_, err := guard.Run(ctx, "k", 5, []string{"k"}, "INCR", "k")
 	if want == "1" {
-		step := rt.As[*fence.StepError](t, err)
-		assert.Equal(t, fence.StepWrite, step.Step)
+		assert.Equal(t, fence.StepWrite, rt.As[*fence.StepError](t, err).Step)
 	} else {
 		assert.NoError(t, err)
 	}
-	v := rt.Must(s.Do(ctx, "GET", "k"))(t)
-	assert.Equal(t, want, v)
+	assert.Equal(t, want, rt.Must(s.Do(ctx, "GET", "k"))(t))
 	require.NoError(t, guard.Check(ctx, "k", 6), "the client goes on")
 }
