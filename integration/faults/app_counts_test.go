@@ -57,9 +57,7 @@ func slotName(name string, slot int) string { return name + "#" + strconv.Itoa(s
 
 // permit takes one permit or several, and holds them for a while. The first part stands for all.
 func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
-	s.mu.Lock()
-	c, n, maxTTL := s.c, s.n, s.maxTTL
-	s.mu.Unlock()
+	c, n, maxTTL, _ := s.now()
 	if c == nil {
 		return
 	}
@@ -115,24 +113,7 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 	}
 	parts[0].parts = parts[1:]
 	parts[0].hold(ctx, drawn(rng, []time.Duration{0, upTo(rng, 3*time.Millisecond), upTo(rng, 300*time.Millisecond), upTo(rng, 4*time.Second)}))
-	parts[0].valid()
-	until := judge.At(lease.ValidUntil())
-	at := min(judge.Now(), until)
-	ends := make([]appEvent, len(parts))
-	for i, h := range parts {
-		ends[i] = h.event("end", n)
-		ends[i].At, ends[i].Until, ends[i].Text = at, until, "unlock"
-		h.ending(ends[i])
-	}
-	releasing, stop := context.WithTimeout(context.Background(), time.Second)
-	defer stop()
-	err = lease.Unlock(releasing)
-	for _, e := range ends {
-		if e.Error, e.Back = kindOf(err), judge.Now(); errors.Is(err, redlock.ErrLost) {
-			e.Text = "lost"
-		}
-		s.app.say(e)
-	}
+	s.endAll(parts, lease.Unlock)
 }
 
 // resize stores another limit, or clears it: then that of the callers is in force, which is the
@@ -154,9 +135,7 @@ func (s *seat) resize(ctx context.Context, rng *rand.Rand, c *redlock.Client, mo
 
 // latchAct arrives at a latch of the round that the clock says, or waits for it.
 func (s *seat) latchAct(ctx context.Context, rng *rand.Rand) {
-	s.mu.Lock()
-	c, n, entry := s.c, s.n, s.entry
-	s.mu.Unlock()
+	c, n, _, entry := s.now()
 	if c == nil {
 		return
 	}

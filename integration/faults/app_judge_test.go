@@ -189,8 +189,7 @@ func TestVoteOfALateCallIsExcusedForOneEntry(t *testing.T) {
 	reader := &debt{back: 1000, token: 7, adopted: true, shared: true}
 	require.True(t, reader.lateCall(0, 1000+entry), "members do not tell a reader's token")
 	require.False(t, reader.lateCall(0, 1000+2*entry), "it lives longer than an entry")
-	own := &debt{back: 1000, token: 7}
-	require.False(t, own.lateCall(8, 1000+entry), "no other client had it")
+	require.False(t, (&debt{back: 1000, token: 7}).lateCall(8, 1000+entry), "no other client had it")
 }
 
 func newAppJudge(members, seats int, report func(finding)) *appJudge {

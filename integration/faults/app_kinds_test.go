@@ -120,9 +120,7 @@ func (h *held) use(ctx context.Context, rng *rand.Rand, d time.Duration) *held {
 // throughout.
 func (h *held) downgrade(ctx context.Context) *held {
 	h.valid()
-	h.s.mu.Lock()
-	n := h.s.n
-	h.s.mu.Unlock()
+	_, n, _, _ := h.s.now()
 	until := judge.At(h.lease.ValidUntil())
 	e := h.event("ending", n)
 	e.At, e.Until = min(judge.Now(), until), until
@@ -198,9 +196,7 @@ type set struct {
 // lockSet takes several locks, all or none; nil: it has not got them.
 func (s *seat) lockSet(ctx context.Context, names []string, ttl, patience time.Duration, try bool,
 	opts ...redlock.LockOption) *set {
-	s.mu.Lock()
-	c, n, entry := s.c, s.n, s.entry
-	s.mu.Unlock()
+	c, n, _, entry := s.now()
 	if c == nil {
 		pause(ctx, 10*time.Millisecond)
 		return nil
@@ -242,14 +238,12 @@ func (s *seat) lockSet(ctx context.Context, names []string, ttl, patience time.D
 	return x
 }
 
-// unlock tells the end of what was believed, name by name.
-func (x *set) unlock() {
-	x.s.mu.Lock()
-	n := x.s.n
-	x.s.mu.Unlock()
-	ends := make([]appEvent, len(x.parts))
+// endAll tells the end of what was believed, part by part, and unlocks them all at once.
+func (s *seat) endAll(parts []*held, unlock func(ctx context.Context) error) {
+	_, n, _, _ := s.now()
+	ends := make([]appEvent, len(parts))
 	now := judge.Now()
-	for i, h := range x.parts {
+	for i, h := range parts {
 		h.valid()
 		until := judge.At(h.lease.ValidUntil())
 		e := h.event("end", n)
@@ -259,13 +253,13 @@ func (x *set) unlock() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	err := x.leases.Unlock(ctx)
+	err := unlock(ctx)
 	for i, e := range ends {
-		if errors.Is(x.parts[i].lease.Err(), redlock.ErrLost) {
+		if errors.Is(parts[i].lease.Err(), redlock.ErrLost) {
 			e.Text = "lost"
 		}
 		e.Error, e.Back = kindOf(err), judge.Now()
-		x.s.app.say(e)
+		s.app.say(e)
 	}
 }
 
@@ -296,6 +290,6 @@ func (s *seat) setAct(ctx context.Context, rng *rand.Rand, ttl time.Duration) {
 			h.fixed = fixed
 		}
 		x.hold(ctx, hold)
-		x.unlock()
+		s.endAll(x.parts, x.leases.Unlock)
 	}
 }

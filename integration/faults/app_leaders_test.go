@@ -92,9 +92,7 @@ func (h *held) wrongly(call string, err error) {
 
 // observe asks who leads, or observes for a while. One attempt is one observer.
 func (s *seat) observe(ctx context.Context, rng *rand.Rand, names []string) {
-	s.mu.Lock()
-	c, n := s.c, s.n
-	s.mu.Unlock()
+	c, n, _, _ := s.now()
 	if c == nil {
 		return
 	}

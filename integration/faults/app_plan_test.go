@@ -56,7 +56,7 @@ func (r *appRun) plan(ctx context.Context, seed uint64) {
 	}{
 		{1500 * time.Millisecond, false, append(r.refusals(), []trouble{
 			{4, "crash", r.crash}, {2, "flush", r.flush}, {2, "freeze", r.freeze},
-			{2, "refuse for a moment", r.refuse}, {1, "kill connections", r.disconnect}, {3, "cut", r.cut},
+			{1, "kill connections", r.disconnect}, {3, "cut", r.cut},
 			{2, "roll out", r.rollOut}, {2, "force beside", r.forceBeside}, {6, "crowd", r.crowd}, {6, "cross", r.cross},
 			{2, "deaths together", r.deaths}, {1, "beyond a minority", r.beyond},
 		}...)},
@@ -157,39 +157,6 @@ func (r *appRun) freeze(ctx context.Context, rng *rand.Rand) {
 		r.cluster.Pause(m)
 		r.broken(ctx, "stopped", m, 100*time.Millisecond+upTo(rng, 2500*time.Millisecond), func() { r.cluster.Resume(m) })
 	}
-}
-
-// set changes a setting of a server.
-func (r *appRun) set(m int, name, value string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if _, err := r.cluster.Servers[m].Do(ctx, "CONFIG", "SET", name, value); err != nil {
-		r.t.Errorf("member %d: CONFIG SET %s: %v", m, name, err)
-	}
-}
-
-// refuse makes members refuse writes for a while, as those of a group do whose replicas are gone: one of them, or
-// all, which is a passing reason for a release to be refused.
-func (r *appRun) refuse(ctx context.Context, rng *rand.Rand) {
-	m, ok := r.spare(rng)
-	if !ok {
-		return
-	}
-	members := []int{m}
-	if rng.IntN(3) == 0 {
-		members = rng.Perm(r.j.members)
-	}
-	for _, m := range members {
-		r.j.server(m, true)
-		defer r.j.server(m, false)
-		r.set(m, "min-replicas-to-write", "1")
-	}
-	r.j.fault("members %v refuse writes", members)
-	pause(ctx, 50*time.Millisecond+upTo(rng, 700*time.Millisecond))
-	for _, m := range members {
-		r.set(m, "min-replicas-to-write", "0")
-	}
-	r.j.fault("members %v accept writes", members)
 }
 
 func (r *appRun) disconnect(ctx context.Context, rng *rand.Rand) {

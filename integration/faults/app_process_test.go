@@ -341,6 +341,13 @@ func (s *seat) client() (*redlock.Client, time.Duration) {
 	return s.c, s.maxTTL
 }
 
+// now is the client, which of the seat's clients it is, its MaxTTL, and the Entry of its waiters.
+func (s *seat) now() (c *redlock.Client, n int, maxTTL, entry time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.c, s.n, s.maxTTL, s.entry
+}
+
 // watch tells which members vote for this client, and opens the next one where opening failed.
 func (s *seat) watch(ctx context.Context) {
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -423,9 +430,7 @@ func kindOf(err error) string {
 // lock takes a lock; nil: it has not got it.
 func (s *seat) lock(ctx context.Context, sort, name string, ttl, patience time.Duration, try bool,
 	opts ...redlock.LockOption) *held {
-	s.mu.Lock()
-	c, n, entry := s.c, s.n, s.entry
-	s.mu.Unlock()
+	c, n, _, entry := s.now()
 	if c == nil {
 		pause(ctx, 10*time.Millisecond)
 		return nil
@@ -558,26 +563,11 @@ func (h *held) unlock() {
 		return
 	}
 	h.over = true
-	h.valid()
-	h.s.mu.Lock()
-	n := h.s.n
-	h.s.mu.Unlock()
-	until := judge.At(h.lease.ValidUntil())
-	e := h.event("end", n)
-	e.At, e.Until, e.Text = min(judge.Now(), until), until, "unlock"
-	h.ending(e)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
 	end := h.lease.Unlock
 	if h.leads != nil && h.attempt%2 == 0 {
 		end = h.resign
 	}
-	err := end(ctx)
-	if errors.Is(err, redlock.ErrLost) {
-		e.Text = "lost"
-	}
-	e.Error, e.Back = kindOf(err), judge.Now()
-	h.s.app.say(e)
+	h.s.endAll([]*held{h}, end)
 }
 
 // ending tells what is believed no more, before any member hears of it: the process may be killed in between.
@@ -613,9 +603,7 @@ func (s *seat) adopt(ctx context.Context, rng *rand.Rand, text string) {
 	if err != nil {
 		return
 	}
-	s.mu.Lock()
-	c, n, ttl := s.c, s.n, s.maxTTL
-	s.mu.Unlock()
+	c, n, ttl, _ := s.now()
 	if c == nil {
 		return
 	}
@@ -760,9 +748,7 @@ func (s *seat) again(ctx context.Context, rng *rand.Rand, c *redlock.Client, sor
 	case inner != h.lease: // it was lost, and this is another one
 		h.unlock()
 		g := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl, sort: sort}
-		s.mu.Lock()
-		n := s.n
-		s.mu.Unlock()
+		_, n, _, _ := s.now()
 		g.granted(inner, "again", n)
 		g.unlock()
 		return
@@ -777,9 +763,7 @@ func (s *seat) again(ctx context.Context, rng *rand.Rand, c *redlock.Client, sor
 
 // do uses Do, or RDo. What the function does with its context is looked at: it ends with the lease.
 func (s *seat) do(ctx context.Context, rng *rand.Rand, c *redlock.Client, sort, name string, ttl time.Duration) {
-	s.mu.Lock()
-	n, entry := s.n, s.entry
-	s.mu.Unlock()
+	_, n, _, entry := s.now()
 	h := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl, sort: sort}
 	patience, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

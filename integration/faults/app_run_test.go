@@ -25,6 +25,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -98,8 +99,7 @@ func newAppRun(t testing.TB, cluster *redistest.Cluster, seed uint64, report fun
 		var urls []string
 		for _, s := range cluster.Servers {
 			l := s.Path()
-			front, err := l.Listen("127.0.0.1:0")
-			require.NoError(t, err)
+			front := rt.Must(l.Listen("127.0.0.1:0"))(t)
 			t.Cleanup(func() { _ = front.Close() })
 			links, urls = append(links, l), append(urls, "redis://"+front.Addr())
 		}
@@ -141,15 +141,12 @@ func (r *appRun) spawn(place int) {
 		})
 	}
 	o.Seed += uint64(o.Process)
-	text, err := json.Marshal(o)
-	require.NoError(r.t, err)
+	text := rt.Must(json.Marshal(o))(r.t)
 	p.cmd = exec.Command(os.Args[0], "-test.run=^TestApplicationProcess$", "-test.timeout=0")
 	p.cmd.Env = append(os.Environ(), appEnv+"="+string(text))
 	p.cmd.Stderr = &p.noise
-	p.in, err = p.cmd.StdinPipe()
-	require.NoError(r.t, err)
-	out, err := p.cmd.StdoutPipe()
-	require.NoError(r.t, err)
+	p.in = rt.Must(p.cmd.StdinPipe())(r.t)
+	out := rt.Must(p.cmd.StdoutPipe())(r.t)
 	r.j.fresh(p.number, p.seats)
 	require.NoError(r.t, p.cmd.Start())
 	r.mu.Lock()

@@ -220,8 +220,7 @@ func (r *appRun) finish() (whole bool) {
 	r.j.openings(judge.Now(), true)
 	r.j.limited(judge.Now(), true)
 	r.j.mu.Unlock()
-	mortal, err := r.endingKeys(r.t.Context(), 2*greatest+latchLife)
-	require.NoError(r.t, err)
+	mortal := rt.Must(r.endingKeys(r.t.Context(), 2*greatest+latchLife))(r.t)
 	left, err := r.cluster.Leftovers(r.t.Context(), append(mortal, lasting...)...)
 	if err != nil || len(left) > 0 {
 		r.j.mu.Lock()

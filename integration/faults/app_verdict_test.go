@@ -333,16 +333,14 @@ func TestJudgeFindsWhatReadersLeave(t *testing.T) {
 	h := newHearing(t)
 	r := &appRun{t: t, cluster: cluster, j: h.appJudge}
 	do := func(args ...string) {
-		_, err := cluster.Servers[0].Do(t.Context(), args...)
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(cluster.Servers[0].Do(t.Context(), args...)))
 	}
 	name := appHot[0]
 	const soon, far, gone = "4000000000000", "4000000050000", "1000"
 	do("HSET", name, "r", "7 7 marking", "uuid-1:1", far, "uuid-1:2", gone, "uuid-2:1", soon)
 	do("PEXPIRE", name, "60000")
 	do("HSET", slot.Sibling("redquorum:w", name), "uuid-1:3", far+" 1000 r", "uuid-1:4", gone+" 1000 r", "#", "17")
-	left, err := r.left(context.Background(), 0, "uuid-1")
-	require.NoError(t, err)
+	left := rt.Must(r.left(context.Background(), 0, "uuid-1"))(t)
 	require.Len(t, left, 2, "%v", left)
 	require.Contains(t, left[0], "vote of attempt 1 ")
 	require.Contains(t, left[1], "entry of attempt 3 ")

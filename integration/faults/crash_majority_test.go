@@ -96,14 +96,12 @@ func forgetHolder(t *testing.T, guard redlock.RestartGuard, ttl time.Duration, x
 			remembered = highestCounter(t, cluster)
 		}
 		key := fmt.Sprintf("{probe}:%d", try)
-		lease, err := holder.Mutex(key, redlock.TTL(ttl)).Lock(t.Context())
-		require.NoError(t, err)
+		lease := rt.Must(holder.Mutex(key, redlock.TTL(ttl)).Lock(t.Context()))(t)
 		// The snapshot must be old in tokens: the next holder may ask in vain while members start, and each time they
 		// count on. (Nor are counters alike: they begin with their server's clocks.)
 		for remembered > 0 && lease.Token() <= remembered+100 {
 			require.NoError(t, lease.Unlock(t.Context()))
-			lease, err = holder.Mutex(key, redlock.TTL(ttl)).Lock(t.Context())
-			require.NoError(t, err)
+			lease = rt.Must(holder.Mutex(key, redlock.TTL(ttl)).Lock(t.Context()))(t)
 		}
 		first := tenure(1, lease)
 		require.NoError(t, x.happen(cluster))
@@ -111,8 +109,7 @@ func forgetHolder(t *testing.T, guard redlock.RestartGuard, ttl time.Duration, x
 		if left < ttl/4 {
 			continue
 		}
-		next, err := rival.Mutex(key, redlock.TTL(ttl)).Lock(t.Context())
-		require.NoError(t, err)
+		next := rt.Must(rival.Mutex(key, redlock.TTL(ttl)).Lock(t.Context()))(t)
 		second := tenure(2, next)
 		t.Logf("all had forgotten %v before the end of the lease; the next holder came %v after it",
 			left.Round(time.Millisecond), time.Duration(second.From-first.To).Round(time.Millisecond))
@@ -128,8 +125,7 @@ func highestCounter(t testing.TB, cluster *redistest.Cluster) (highest uint64) {
 	for _, s := range cluster.Servers {
 		counters, _ := admin(t, s, "HVALS", "redquorum:tokens").([]any)
 		for _, c := range counters {
-			n, err := strconv.ParseUint(fmt.Sprint(c), 10, 64)
-			require.NoError(t, err)
+			n := rt.Must(strconv.ParseUint(fmt.Sprint(c), 10, 64))(t)
 			highest = max(highest, n)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -48,9 +49,7 @@ func seeded(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64()
 	if text := os.Getenv("REDQUORUM_SEED"); text != "" {
-		var err error
-		seed, err = strconv.ParseUint(text, 10, 64)
-		require.NoError(t, err)
+		seed = rt.Must(strconv.ParseUint(text, 10, 64))(t)
 	}
 	t.Logf("REDQUORUM_SEED=%d", seed)
 	return rand.New(rand.NewPCG(seed, 4))
@@ -112,9 +111,7 @@ func servers(t testing.TB, configs ...redistest.RealConfig) *redistest.Cluster {
 	cluster := &redistest.Cluster{}
 	t.Cleanup(func() { require.NoError(t, cluster.Close()) })
 	for _, config := range configs {
-		s, err := redistest.StartReal(t.Context(), config)
-		require.NoError(t, err)
-		cluster.Servers = append(cluster.Servers, s)
+		cluster.Servers = append(cluster.Servers, rt.Must(redistest.StartReal(t.Context(), config))(t))
 	}
 	return cluster
 }

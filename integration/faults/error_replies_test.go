@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -78,8 +79,7 @@ func misconf(t testing.TB, s *redistest.Real) func() {
 func busy(t testing.TB, s *redistest.Real) func() {
 	t.Helper()
 	config(t, s, "lua-time-limit", "20") // busy-reply-threshold since Redis 7
-	c, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
-	require.NoError(t, err)
+	c := rt.Must(redistest.DialClient(t.Context(), s.Dialer(), s.Addr()))(t)
 	require.NoError(t, unix.Setpriority(unix.PRIO_PROCESS, s.Pid(), 19))
 	require.NoError(t, c.Send([]string{"EVAL", "while true do end", "0"}))
 	return func() {
@@ -92,13 +92,10 @@ func busy(t testing.TB, s *redistest.Real) func() {
 // crowded throws our connections out of a server, and lets nobody in.
 func crowded(t testing.TB, s *redistest.Real) func() {
 	t.Helper()
-	c, err := redistest.DialClient(t.Context(), s.Dialer(), s.Addr())
-	require.NoError(t, err)
+	c := rt.Must(redistest.DialClient(t.Context(), s.Dialer(), s.Addr()))(t)
 	ask := func(args ...string) any {
 		t.Helper()
-		v, err := c.Do(context.Background(), args...)
-		require.NoError(t, err)
-		return v
+		return rt.Must(c.Do(context.Background(), args...))(t)
 	}
 	ask("CONFIG", "SET", "maxclients", "1")
 	throwOut(context.Background(), c)
@@ -183,8 +180,7 @@ func TestFaultsErrorReplies(t *testing.T) {
 		})
 	}
 	for _, r := range refusals {
-		held, err := probe.Mutex("held").Lock(t.Context())
-		require.NoError(t, err)
+		held := rt.Must(probe.Mutex("held").Lock(t.Context()))(t)
 		w.play(t, episode{
 			name: r.code + " at three", mute: r.mute,
 			felt: func() int { return r.felt(cluster, 0, 1, 2) },

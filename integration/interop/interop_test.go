@@ -42,9 +42,7 @@ func TestInteropOneServer(t *testing.T) {
 }
 
 // TestInteropThreeServers: Redisson's RedLock, which takes one server after the other.
-func TestInteropThreeServers(t *testing.T) {
-	contend(t, "red", rt.Real(t, 3), 10)
-}
+func TestInteropThreeServers(t *testing.T) { contend(t, "red", rt.Real(t, 3), 10) }
 
 // contend runs two processes of each side, judges what they report, and prints what it was like. Each
 // must have had the lock at least so often: a side that starves, or a dead system, does not pass.
@@ -167,8 +165,7 @@ func javaClient(t *testing.T) string {
 			t.Fatalf("%s is not in PATH; Java 17 and Maven are needed (Debian: apt-get install openjdk-17-jdk-headless maven)", tool)
 		}
 	}
-	classPath := rt.Must(build())(t)
-	return classPath
+	return rt.Must(build())(t)
 }
 
 var build = sync.OnceValues(func() (string, error) {
@@ -209,11 +206,8 @@ type child struct {
 func spawn(t testing.TB, client int, cmd *exec.Cmd) *child {
 	t.Helper()
 	p := &child{t: t, client: client, cmd: cmd, says: make(chan said, 2), done: make(chan struct{})}
-	var err error
-	p.in, err = cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
+	p.in = rt.Must(cmd.StdinPipe())(t)
+	out := rt.Must(cmd.StdoutPipe())(t)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	require.NoError(t, cmd.Start())

@@ -200,11 +200,8 @@ func start(t *testing.T, i int, to chan<- heardOf, program string, args ...strin
 	t.Helper()
 	p := &contender{cmd: exec.CommandContext(t.Context(), program, append([]string{fmt.Sprint("p", i)}, args...)...), done: make(chan struct{})}
 	p.cmd.Stderr = os.Stderr
-	var err error
-	p.in, err = p.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
+	p.in = rt.Must(p.cmd.StdinPipe())(t)
+	out := rt.Must(p.cmd.StdoutPipe())(t)
 	require.NoError(t, p.cmd.Start())
 	go func() {
 		defer close(p.done)
