@@ -149,12 +149,10 @@ func TestOneClusterUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
 	t.Run("a third tells that two are one", func(t *testing.T) {
 		third := at()
 		third.asked = func() { third.masters = at(1, 1, "p", 2, 2, "q").masters }
-		c := with(t, at(1, 1, "p"), at(1, 1, "q"), third)
-		require.Equal(t, "0", votes(c, 1))
+		require.Equal(t, "0", votes(with(t, at(1, 1, "p"), at(1, 1, "q"), third), 1))
 	})
 	t.Run("beside a server of it", func(t *testing.T) {
-		c := with(t, beside, at(1, 1, "p", 2, 2, "q"))
-		require.Equal(t, "0", votes(c, 1))
+		require.Equal(t, "0", votes(with(t, beside, at(1, 1, "p", 2, 2, "q")), 1))
 	})
 	t.Run("nobody tells which process it is", func(t *testing.T) {
 		c := with(t, at(1, 1, ""), at(1, 1, ""))

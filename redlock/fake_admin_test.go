@@ -139,11 +139,9 @@ func TestForceIsFinalWhateverTheHoldersRenewalsDo(t *testing.T) {
 			p.Away(2)
 			synctest.Wait()
 			if seen {
-				freed := rt.Must(p.ForceUnlockSeen(t.Context(), look))(t)
-				require.Equal(t, 2, freed)
+				require.Equal(t, 2, rt.Must(p.ForceUnlockSeen(t.Context(), look))(t))
 			} else {
-				held := rt.Must(p.ForceUnlock(t.Context(), "k"))(t)
-				require.True(t, held)
+				require.True(t, rt.Must(p.ForceUnlock(t.Context(), "k"))(t))
 			}
 			forced := time.Now()
 			<-l.Done()

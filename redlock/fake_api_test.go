@@ -152,8 +152,7 @@ func TestOptionThatIsNilChangesNothing(t *testing.T) {
 			l := rt.Must(m.TryLock(ctx))(t)
 			unlock(t, l)
 		}
-		all := rt.Must(p.Multi([]string{"k", "j"}, nil).TryLock(ctx))(t)
-		require.NoError(t, all.Unlock(ctx))
+		require.NoError(t, rt.Must(p.Multi([]string{"k", "j"}, nil).TryLock(ctx))(t).Unlock(ctx))
 		l := rt.Must(p.Election("k", nil).Campaign(ctx, nil))(t)
 		unlock(t, l)
 		l = rt.Must(p.Semaphore("k", 2, nil, redlock.Permits(2)).TryAcquire(ctx))(t)
@@ -225,8 +224,7 @@ func TestErrorNamesTheCallThatTheOperatorMade(t *testing.T) {
 			"set limit":         func(name string, _ redlock.PermitHolder) error { return p.Semaphore(name, 1).SetLimit(ctx, 1) },
 			"clear limit":       func(name string, _ redlock.PermitHolder) error { return p.Semaphore(name, 1).ClearLimit(ctx) },
 		} {
-			in := rt.As[*redlock.InputError](t, call("", unseen))
-			require.Equal(t, op, in.Op)
+			require.Equal(t, op, rt.As[*redlock.InputError](t, call("", unseen)).Op)
 			if err := call("k", seen.Holders[0]); err != nil {
 				var q *redlock.QuorumError
 				require.ErrorAs(t, err, &q, op)
@@ -460,8 +458,7 @@ func TestErrorOfDoTellsWhetherTheFunctionHasRun(t *testing.T) {
 				d.Heal(0, 1)
 				p.Settle(t, 3)
 			}
-			err := do(func() error { return boom })
-			require.Equal(t, boom, err, name)
+			require.Equal(t, boom, do(func() error { return boom }), name)
 		}
 	}, redlock.Quiet)
 }
@@ -661,18 +658,15 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 		first := rt.Must(m.Lock(t.Context()))(t)
 		synctest.Wait()
 		evals := p.Count(script.Acquire)
-		again := rt.Must(p.Mutex("k", redlock.As("job 7")).TryLock(t.Context()))(t)
-		require.Same(t, first, again)
-		third := rt.Must(m.Lock(t.Context()))(t)
-		require.Same(t, first, third)
+		require.Same(t, first, rt.Must(p.Mutex("k", redlock.As("job 7")).TryLock(t.Context()))(t))
+		require.Same(t, first, rt.Must(m.Lock(t.Context()))(t))
 		require.Equal(t, []int{0, 0, 0}, redlock.Hits(evals), "the members see one hold")
 		beside := rt.Must(p.Mutex("j", redlock.As("job 7")).TryLock(t.Context()))(t)
 		require.NotSame(t, first, beside)
 		require.NoError(t, beside.Unlock(t.Context()))
 
 		for _, m := range []*redlock.Mutex{p.Mutex("k"), p.Mutex("k", redlock.As("job 8")), other.Mutex("k", redlock.As("job 7"))} {
-			_, err := m.TryLock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrHeld, "only the same owner of the same client")
+			require.ErrorIs(t, rt.Err(m.TryLock(t.Context())), redlock.ErrHeld, "only the same owner of the same client")
 		}
 		require.NoError(t, first.Unlock(t.Context()))
 		require.NoError(t, first.Unlock(t.Context()))

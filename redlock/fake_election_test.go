@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -23,8 +24,7 @@ import (
 // campaign is a Campaign that is expected to be won.
 func campaign(t testing.TB, p anyClient, value string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
-	l := rt.Must(p.Election("boss", opts...).Campaign(t.Context(), []byte(value)))(t)
-	return l
+	return rt.Must(p.Election("boss", opts...).Campaign(t.Context(), []byte(value)))(t)
 }
 
 // campaigning is a Campaign on a goroutine of its own.
@@ -180,8 +180,7 @@ func TestLeaderIsWhoHasTheLockAndHasProclaimed(t *testing.T) {
 		require.Empty(t, a.value(), "told, too")
 		require.Equal(t, l.Token(), got.Token)
 
-		freed := rt.Must(q.ForceUnlockSeen(t.Context(), in))(t)
-		require.Equal(t, 3, freed)
+		require.Equal(t, 3, rt.Must(q.ForceUnlockSeen(t.Context(), in))(t))
 		require.Equal(t, "-", leads(t, q))
 		time.Sleep(1100 * time.Millisecond)
 		require.Equal(t, "-", a.words(), "a force pushes nothing: observers ask within a third of an entry")
@@ -655,9 +654,7 @@ func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
 			most = max(most, running)
 			first := terms == 1
 			mu.Unlock()
-			if l.Err() != nil {
-				t.Error("it does not lead")
-			}
+			assert.NoError(t, l.Err(), "it does not lead")
 			if first { // it does not hear that its context has ended
 				<-stubborn
 			} else {
@@ -676,9 +673,7 @@ func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
 		for i := range errs {
 			wg.Go(func() {
 				errs[i] = p.Election("boss").Run(ctx, []byte("p"), fn)
-				if ctx.Err() == nil {
-					t.Errorf("Run has ended: %v", errs[i])
-				}
+				assert.Error(t, ctx.Err(), "Run has ended: %v", errs[i])
 			})
 		}
 		time.Sleep(time.Second)

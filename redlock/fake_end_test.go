@@ -426,8 +426,7 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 		for _, s := range cluster.Servers {
 			p.Links = append(p.Links, s.Path())
 			nc := node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.Links[len(p.Links)-1], MaxBytes: 8 << 10, Scripts: redlock.Scripts()}
-			n := rt.Must(node.New(nc))(t)
-			members = append(members, n)
+			members = append(members, rt.Must(node.New(nc))(t))
 		}
 		c := rt.Must(redlock.New(members, redlock.NoGuard))(t)
 		p.Client = c
@@ -494,8 +493,7 @@ func TestDoThatHandsItsLeaseOffSucceeds(t *testing.T) {
 			h, err = l.Handoff()
 			return err
 		}))
-		next := adopt(t, q, h)
-		require.NoError(t, next.Unlock(t.Context()))
+		require.NoError(t, adopt(t, q, h).Unlock(t.Context()))
 	})
 }
 
@@ -549,16 +547,14 @@ func TestHandoffOfAnotherKindIsRefused(t *testing.T) {
 		return "redquorum1." + base64.RawURLEncoding.EncodeToString([]byte(`{`+kind+`"k":"aw==","o":"A:7","t":5,"l":1000,"v":`+format+`}`))
 	}
 	for _, kind := range []string{``, `"c":"mutex",`} { // a text without a kind is that of a mutex
-		h := rt.Must(redlock.ParseHandoff(text(kind, "1")))(t)
-		require.Equal(t, redlock.KindMutex, h.Kind())
+		require.Equal(t, redlock.KindMutex, rt.Must(redlock.ParseHandoff(text(kind, "1")))(t).Kind())
 	}
 	_, err := redlock.ParseHandoff(text(`"c":"semaphore",`, "1"))
 	require.ErrorIs(t, err, redlock.ErrInput)
 	require.ErrorContains(t, err, "a kind that this version does not know")
 	require.ErrorContains(t, rt.Err(redlock.ParseHandoff(text(`"c":"semaphore",`, "3"))), "another version")
 	for _, kind := range []redlock.Kind{redlock.KindFair, redlock.KindWrite, redlock.KindRead, redlock.KindElection} { // clients that know the mutex alone refuse these by their format
-		h := rt.Must(redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "2")))(t)
-		require.Equal(t, kind, h.Kind())
+		require.Equal(t, kind, rt.Must(redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "2")))(t).Kind())
 		_, err := redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "1"))
 		require.ErrorContains(t, err, "a kind that this version does not know")
 	}
@@ -612,8 +608,7 @@ func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
 		kept := p.Lock(t, "kept")
 		h := handoff(t, l)
 		keptHand := handoff(t, kept)
-		next := adopt(t, q, h)
-		require.NoError(t, next.Unlock(t.Context()))
+		require.NoError(t, adopt(t, q, h).Unlock(t.Context()))
 		still := adopt(t, q, keptHand)
 		synctest.Wait()
 		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 2)
@@ -635,8 +630,7 @@ func TestRejoinOfALeaseThatWasHandedOffLeavesNoVoteOfNobody(t *testing.T) {
 		redlock.Admin(t, cluster.Servers[2], "DEL", "k")
 		p.Slow(0, 0, 400*time.Millisecond)
 		time.Sleep(3*time.Second + 500*time.Millisecond) // it was renewed, refused by one member, and is given back there now
-		next := handOver(t, l, q)
-		require.NoError(t, next.Unlock(t.Context()))
+		require.NoError(t, handOver(t, l, q).Unlock(t.Context()))
 		redlock.NothingLeft(t, cluster)
 		time.Sleep(150 * time.Millisecond)
 		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[2], "EXISTS", "k"), "the re-join came behind the release")
@@ -653,8 +647,7 @@ func TestWishOfALeaseThatWasHandedOffLeavesNoPlaceOfNobody(t *testing.T) {
 		redlock.Admin(t, cluster.Servers[2], "PEXPIRE", "k", "60000")
 		p.Slow(0, 0, 400*time.Millisecond)
 		time.Sleep(3*time.Second + 500*time.Millisecond) // it was renewed, refused by one member, and wishes for the vote there now
-		next := handOver(t, l, q)
-		require.NoError(t, next.Unlock(t.Context()))
+		require.NoError(t, handOver(t, l, q).Unlock(t.Context()))
 		time.Sleep(150 * time.Millisecond)
 		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"), "the re-join came behind the release")
 		time.Sleep(time.Second)
@@ -671,8 +664,7 @@ func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
 			w := p.LockLater(t.Context(), "k")
 			time.Sleep(50 * time.Millisecond)
 			require.NoError(t, first.Unlock(t.Context()))
-			next := handOver(t, w.Get(t), q)
-			require.NoError(t, next.Unlock(t.Context()))
+			require.NoError(t, handOver(t, w.Get(t), q).Unlock(t.Context()))
 			other := r.Hold(t, "k")
 			p.EveryLink(func(l *redistest.Link) {
 				if broken { // it carries the wait out, and the answer is lost
@@ -783,7 +775,6 @@ func TestAdoptThatCloseInterruptsSaysSoAndLeavesTheLeaseAsItWas(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, q.Close())
 		require.ErrorIs(t, <-adopted, redlock.ErrClosed)
-		l := adopt(t, next, h)
-		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, adopt(t, next, h).Unlock(t.Context()))
 	})
 }

@@ -194,10 +194,7 @@ func TestRoundEndsWithTheAnswerThatDecidesIt(t *testing.T) {
 
 func TestStragglersAreBoundedInNumberAndTime(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
-		one := func() {
-			l := p.Lock(t, "k")
-			require.NoError(t, l.Unlock(t.Context()))
-		}
+		one := func() { require.NoError(t, p.Lock(t, "k").Unlock(t.Context())) }
 		one()
 		synctest.Wait()
 		before := runtime.NumGoroutine()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -28,8 +29,7 @@ func TestWhateverNameCanBeTakenCanBeWaitedFor(t *testing.T) {
 		"semaphore": func(p *caller) func(context.Context) (*redlock.Lease, error) { return p.Semaphore(name, 1).Acquire },
 	} {
 		t.Run(kind, inMany(3, 2, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
-			held, err := get(all[0])(t.Context())
-			require.NoError(t, err)
+			held := rt.Must(get(all[0])(t.Context()))(t)
 			next := later(t.Context(), get(all[1]))
 			time.Sleep(time.Second)
 			require.True(t, next.Pending())
@@ -72,8 +72,7 @@ func TestMultiIsRefusedByReaders(t *testing.T) {
 				unlock(t, r)
 				time.Sleep(10 * time.Millisecond)
 				leases := w.get(t)
-				_, err = q.RWMutex(name).TryRLock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrHeld)
+				require.ErrorIs(t, rt.Err(q.RWMutex(name).TryRLock(t.Context())), redlock.ErrHeld)
 				require.NoError(t, leases.Unlock(t.Context()))
 				time.Sleep(10 * time.Millisecond)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -63,8 +64,7 @@ func (g *gate) shut(t *testing.T) {
 
 func remaining(t *testing.T, l *redlock.Latch) int {
 	t.Helper()
-	n := rt.Must(l.Remaining(t.Context()))(t)
-	return n
+	return rt.Must(l.Remaining(t.Context()))(t)
 }
 
 // latchLeft is what members have of a latch that is over: it ends by itself.
@@ -103,8 +103,7 @@ func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
 		require.Zero(t, remaining(t, all[3].Latch("job", 3)))
 		require.NoError(t, all[3].Latch("job", 3).Await(t.Context()), "it stays open")
 		synctest.Wait()
-		left := rt.Must(cluster.Leftovers(t.Context(), latchLeft("job")...))(t)
-		require.Empty(t, left, "nobody waits any more")
+		require.Empty(t, rt.Must(cluster.Leftovers(t.Context(), latchLeft("job")...))(t), "nobody waits any more")
 	}, redlock.Quiet)
 }
 
@@ -238,8 +237,7 @@ func TestClientThatTellsOthersDoesNotMakeADeletedLatchAgain(t *testing.T) {
 		g.open(t)
 		time.Sleep(time.Second)
 		require.Equal(t, 1, remaining(t, c.Latch("job", 1)))
-		left := rt.Must(cluster.Leftovers(t.Context(), redlock.Lasting...))(t)
-		require.Empty(t, left)
+		require.Empty(t, rt.Must(cluster.Leftovers(t.Context(), redlock.Lasting...))(t))
 	})
 }
 
@@ -365,8 +363,7 @@ func TestAwaitTellsMembersThatItIsOpenBeforeItReturns(t *testing.T) {
 		a.Slow(0, 20*time.Millisecond, 20*time.Millisecond)
 		g := awaitLater(t.Context(), a.Latch("job", 1))
 		time.Sleep(100 * time.Millisecond)
-		ctx := rt.Within(t, time.Millisecond)
-		require.Error(t, b.Latch("job", 1).CountDown(ctx))
+		require.Error(t, b.Latch("job", 1).CountDown(rt.Within(t, time.Millisecond)))
 		g.open(t)
 		open := 0
 		for _, s := range cluster.Servers {
@@ -528,8 +525,7 @@ func TestAwaitEndsWithItsContextAndWithTheClientAndIsWithdrawn(t *testing.T) {
 		require.NoError(t, p.Close())
 		require.ErrorIs(t, <-other.err, redlock.ErrClosed)
 		synctest.Wait()
-		left := rt.Must(cluster.Leftovers(t.Context(), latchLeft("job")...))(t)
-		require.Empty(t, left, "it is withdrawn")
+		require.Empty(t, rt.Must(cluster.Leftovers(t.Context(), latchLeft("job")...))(t), "it is withdrawn")
 		require.ErrorIs(t, p.Latch("job", 1).Await(t.Context()), redlock.ErrClosed)
 		require.ErrorIs(t, p.Latch("job", 1).CountDown(t.Context()), redlock.ErrClosed)
 	}, redlock.Quiet)
@@ -620,9 +616,7 @@ func TestManyArrivalsTakeFewCommandsAndTheLastOneTellsAll(t *testing.T) {
 			wg.Go(func() {
 				for range arrivals / clients {
 					last.Store(time.Now().UnixNano())
-					if err := p.Latch("job", arrivals).CountDown(t.Context()); err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, p.Latch("job", arrivals).CountDown(t.Context()))
 				}
 			})
 		}
@@ -695,9 +689,7 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 					if first == 0 {
 						first = round
 					}
-					if err != nil || round != first+want-1 {
-						t.Errorf("round %d, %v", round, err)
-					}
+					assert.False(t, err != nil || round != first+want-1, "round %d, %v", round, err)
 				})
 				synctest.Wait() // the first one waits
 			}
@@ -706,8 +698,7 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 		x, y := a.Barrier("phase", 2, "x"), b.Barrier("phase", 2, "y")
 		both(x, y, 1)
 		both(x, y, 2)
-		ctx := rt.Within(t, time.Second)
-		require.ErrorIs(t, rt.Err(y.Wait(ctx)), context.DeadlineExceeded)
+		require.ErrorIs(t, rt.Err(y.Wait(rt.Within(t, time.Second))), context.DeadlineExceeded)
 		require.NoError(t, b.Close())
 		both(a.Barrier("phase", 2, "y"), x, 3)
 		for _, bad := range []*redlock.Barrier{a.Barrier("phase", 0, "x"), a.Barrier("phase", 2, ""), a.Barrier("", 2, "x")} {
@@ -725,8 +716,7 @@ func TestArrivalOutlivesADeleteThatOvertakesIt(t *testing.T) {
 		arrived := make(chan error, 1)
 		go func() { arrived <- p.Latch("job", 3).CountDown(t.Context()) }()
 		synctest.Wait()
-		gone := rt.Within(t, time.Millisecond)
-		require.ErrorIs(t, p.Latch("job", 3).Delete(gone), redlock.ErrNoQuorum)
+		require.ErrorIs(t, p.Latch("job", 3).Delete(rt.Within(t, time.Millisecond)), redlock.ErrNoQuorum)
 		d.Resume()
 		select {
 		case err := <-arrived:
@@ -868,8 +858,7 @@ func TestArrivalOfAWaitThatFailedIsTakenBackAtOnce(t *testing.T) {
 		synctest.Wait()
 		y := goesOn(t.Context(), all[1].Barrier("phase", 2, "y"))
 		stillWaits(t, y)
-		round := rt.Must(all[0].Barrier("phase", 2, "x").Wait(t.Context()))(t)
-		require.Equal(t, waited{round, nil}, <-y)
+		require.Equal(t, waited{rt.Must(all[0].Barrier("phase", 2, "x").Wait(t.Context()))(t), nil}, <-y)
 	}, redlock.Quiet)
 }
 
@@ -879,8 +868,7 @@ func TestBarrierOpensWhenItsLastPartyComes(t *testing.T) {
 		x := goesOn(t.Context(), all[0].Barrier("phase", 2, "x"))
 		synctest.Wait()
 		start := time.Now()
-		round := rt.Must(all[1].Barrier("phase", 2, "y").Wait(t.Context()))(t)
-		require.Equal(t, waited{round, nil}, <-x)
+		require.Equal(t, waited{rt.Must(all[1].Barrier("phase", 2, "y").Wait(t.Context()))(t), nil}, <-x)
 		require.Zero(t, time.Since(start))
 	}, redlock.Quiet)
 }

@@ -26,8 +26,7 @@ func endOf(w *redlock.Locking) error {
 
 func limitOf(t testing.TB, s *redlock.Semaphore) int {
 	t.Helper()
-	n := rt.Must(s.Limit(t.Context()))(t)
-	return n
+	return rt.Must(s.Limit(t.Context()))(t)
 }
 
 func TestStoredLimitTakesThePlaceOfEveryCallers(t *testing.T) {
@@ -48,8 +47,7 @@ func TestStoredLimitTakesThePlaceOfEveryCallers(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		held = append(held, waits.Get(t)) // the line is served at once
 		q.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
-		ctx := rt.Within(t, time.Second)
-		require.NoError(t, theirs.SetLimit(ctx, 1))
+		require.NoError(t, theirs.SetLimit(rt.Within(t, time.Second), 1))
 		waits = later(t.Context(), theirs.Acquire)
 		for _, l := range held[1:] {
 			unlock(t, l)
@@ -214,8 +212,7 @@ func TestLimitThatNoMajorityConfirmsIsNoReasonToStopWaiting(t *testing.T) {
 	for _, patience := range []time.Duration{2 * time.Second, -1} {
 		deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 			p := another(t, d, redlock.Quiet, func(c *redlock.Config) { c.NoQuorumAfter = patience })
-			q := another(t, d, redlock.Quiet)
-			require.NoError(t, q.Semaphore("k", 4).SetLimit(t.Context(), 2))
+			require.NoError(t, another(t, d, redlock.Quiet).Semaphore("k", 4).SetLimit(t.Context(), 2))
 			p.Away(1, 2)
 			time.Sleep(time.Second)
 			ctx := rt.Within(t, time.Minute)
@@ -303,8 +300,7 @@ func TestLimitSetAfterEverythingWasForgottenIsNotUndoneByOneOfBefore(t *testing.
 		require.NoError(t, after.Semaphore("k", 4).SetLimit(t.Context(), 1))
 		one := permit(t, old, "k", 4)
 		require.Zero(t, one.Slot())
-		_, err := old.Semaphore("k", 4).TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld, "a slot from the limit on")
+		require.ErrorIs(t, rt.Err(old.Semaphore("k", 4).TryAcquire(t.Context())), redlock.ErrHeld, "a slot from the limit on")
 		require.Equal(t, 1, limitOf(t, after.Semaphore("k", 4)))
 		unlock(t, one)
 	})
@@ -320,8 +316,7 @@ func TestLimitIsNotUndoneByWhatItsSetterRemembers(t *testing.T) {
 		forgotten(t, cluster, p)
 		require.NoError(t, p.Semaphore("k", 4).SetLimit(t.Context(), 1))
 		one := permit(t, p, "k", 4)
-		_, err := p.Semaphore("k", 4).TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrHeld, "a slot from the limit on")
+		require.ErrorIs(t, rt.Err(p.Semaphore("k", 4).TryAcquire(t.Context())), redlock.ErrHeld, "a slot from the limit on")
 		require.Equal(t, 1, limitOf(t, p.Semaphore("k", 4)))
 		unlock(t, one)
 	})
@@ -387,8 +382,7 @@ func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 
 		for _, h := range seen.Holders {
 			if h.Owner == x.Hash() {
-				held := rt.Must(q.ForcePermits(t.Context(), "k", h))(t)
-				require.True(t, held)
+				require.True(t, rt.Must(q.ForcePermits(t.Context(), "k", h))(t))
 			}
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -396,8 +390,7 @@ func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 		require.Len(t, l.Slots(), 3)
 		time.Sleep(11 * time.Second)
 		require.Equal(t, redlock.LostRefused, redlock.LostFor(x), "no renewal brings it back")
-		_, err := q.ForcePermits(t.Context(), "k", redlock.PermitHolder{Owner: "abc"})
-		require.ErrorIs(t, err, redlock.ErrInput)
+		require.ErrorIs(t, rt.Err(q.ForcePermits(t.Context(), "k", redlock.PermitHolder{Owner: "abc"})), redlock.ErrInput)
 		unlock(t, l, y)
 	}, redlock.Quiet)
 }

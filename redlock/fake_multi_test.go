@@ -51,8 +51,7 @@ func (w *gathered) get(t testing.TB) *redlock.Leases {
 // all takes locks that are expected to be had.
 func allOf(t testing.TB, p anyClient, names ...string) *redlock.Leases {
 	t.Helper()
-	leases := rt.Must(p.Multi(names).Lock(t.Context()))(t)
-	return leases
+	return rt.Must(p.Multi(names).Lock(t.Context()))(t)
 }
 
 // votesFor is the names that have a vote at a member.
@@ -254,8 +253,7 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 		require.ErrorIs(t, leases.Err(), redlock.ErrLost)
 		require.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
 		require.ErrorIs(t, context.Cause(derived), redlock.ErrLost)
-		why := rt.As[*redlock.LostError](t, leases.Err())
-		require.Equal(t, "b", why.Key)
+		require.Equal(t, "b", rt.As[*redlock.LostError](t, leases.Err()).Key)
 		require.False(t, leases.ValidUntil().After(lost))
 		until := leases.Of("a").ValidUntil()
 		require.Greater(t, time.Until(until), 5*time.Second)
@@ -264,8 +262,7 @@ func TestMultiEndsWithTheFirstOfItsLeases(t *testing.T) {
 		require.ErrorIs(t, leases.Extend(t.Context(), time.Second), redlock.ErrLost)
 		time.Sleep(time.Until(until) + time.Millisecond)
 		require.ErrorIs(t, leases.Of("a").Err(), redlock.ErrLost, "nobody renews it")
-		l := rt.Must(other.Mutex("a").Lock(t.Context()))(t)
-		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, rt.Must(other.Mutex("a").Lock(t.Context()))(t).Unlock(t.Context()))
 		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrLost)
 		require.ErrorIs(t, leases.Unlock(t.Context()), redlock.ErrNotHeld)
 	}, redlock.Quiet)
@@ -294,8 +291,7 @@ func TestMultiUnlockAfterALossReleasesTheRest(t *testing.T) {
 		require.ErrorIs(t, err, redlock.ErrLost)
 		require.Equal(t, 1, strings.Count(err.Error(), "lost"), "%v", err)
 		for _, name := range []string{"a", "c"} {
-			l := rt.Must(other.Mutex(name).TryLock(t.Context()))(t)
-			require.NoError(t, l.Unlock(t.Context()))
+			require.NoError(t, rt.Must(other.Mutex(name).TryLock(t.Context()))(t).Unlock(t.Context()))
 		}
 	}, redlock.Quiet)
 }
@@ -306,8 +302,7 @@ func TestMultiLosesWhileWaiting(t *testing.T) {
 		m := p.Multi([]string{"a", "b"})
 		force := func() {
 			time.Sleep(time.Second)
-			freed := rt.Must(other.ForceUnlock(t.Context(), "a"))(t)
-			require.True(t, freed)
+			require.True(t, rt.Must(other.ForceUnlock(t.Context(), "a"))(t))
 		}
 		b := other.Hold(t, "b")
 		w := gather(t.Context(), m)
@@ -325,8 +320,7 @@ func TestMultiLosesWhileWaiting(t *testing.T) {
 			time.Sleep(40 * time.Second)
 		}
 		<-w.done
-		lost := rt.As[*redlock.LostError](t, w.err)
-		require.Equal(t, "a", lost.Key)
+		require.Equal(t, "a", rt.As[*redlock.LostError](t, w.err).Key)
 		require.NoError(t, b.Unlock(t.Context()))
 		synctest.Wait()
 	}, redlock.Quiet)
@@ -438,8 +432,7 @@ func TestMultiMaxHoldCountsFromTheLastName(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		require.NoError(t, leases.Err())
 		time.Sleep(11 * time.Second)
-		lost := rt.As[*redlock.LostError](t, leases.Err())
-		require.Equal(t, redlock.LostMaxHold, lost.Reason)
+		require.Equal(t, redlock.LostMaxHold, rt.As[*redlock.LostError](t, leases.Err()).Reason)
 		_ = leases.Unlock(t.Context())
 	}, redlock.Quiet)
 }
@@ -500,8 +493,7 @@ func TestMultiReenters(t *testing.T) {
 		require.NoError(t, leases.Unlock(t.Context()))
 		require.NoError(t, b.Err())
 		for _, name := range []string{"a", "c"} {
-			l := other.Hold(t, name)
-			require.NoError(t, l.Unlock(t.Context()))
+			require.NoError(t, other.Hold(t, name).Unlock(t.Context()))
 		}
 
 		// To wait for what comes before what is held may end in a circle.
@@ -571,8 +563,7 @@ func TestMultiEndsEverySetOfALease(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		var sets []*redlock.Leases
 		for _, names := range [][]string{{"a", "b"}, {"b", "c"}, {"b"}} {
-			leases := rt.Must(p.Multi(names, redlock.As("me")).Lock(t.Context()))(t)
-			sets = append(sets, leases)
+			sets = append(sets, rt.Must(p.Multi(names, redlock.As("me")).Lock(t.Context()))(t))
 		}
 		require.NoError(t, rt.Err(p.ForceUnlock(t.Context(), "b")))
 		for _, leases := range sets {
@@ -727,8 +718,7 @@ func TestMultiTriesWhatAChainPassedOver(t *testing.T) {
 		}
 		vote(0, "a") // and so b is passed over at 0
 		vote(1, "b")
-		leases := rt.Must(p.Multi([]string{"a", "b"}).TryLock(t.Context()))(t)
-		require.NoError(t, leases.Unlock(t.Context()))
+		require.NoError(t, rt.Must(p.Multi([]string{"a", "b"}).TryLock(t.Context()))(t).Unlock(t.Context()))
 	}, redlock.Quiet)
 }
 
@@ -740,8 +730,7 @@ func TestMultiTellsTheTracerOfEachName(t *testing.T) {
 		require.ErrorIs(t, rt.Err(p.Multi([]string{"b", "a"}).TryLock(t.Context())), redlock.ErrHeld)
 		require.Equal(t, []string{"start a", "start b", "end a held", "end b held"}, rec.take())
 		require.NoError(t, b.Unlock(t.Context()))
-		leases := allOf(t, p, "a", "b")
-		require.NoError(t, leases.Unlock(t.Context()))
+		require.NoError(t, allOf(t, p, "a", "b").Unlock(t.Context()))
 		require.Equal(t, []string{"start a", "start b", "end a", "end b", "released a", "released b"}, rec.take())
 	})
 }

@@ -277,8 +277,7 @@ func TestMinorityDoesNotSayThatNobodyWaits(t *testing.T) {
 		for _, i := range []int{1, 2} {
 			d.Network(a.Client, redlocktest.Network{LosePushes: true, LoseReplies: true}, i)
 		}
-		ctx := rt.Within(t, 20*time.Second)
-		require.ErrorIs(t, rt.Err(a.RWMutex("k").RLock(ctx)), redlock.ErrNoQuorum)
+		require.ErrorIs(t, rt.Err(a.RWMutex("k").RLock(rt.Within(t, 20*time.Second))), redlock.ErrNoQuorum)
 		require.NoError(t, first.Err())
 		for _, i := range []int{1, 2} {
 			d.Network(a.Client, redlocktest.Network{LosePushes: true}, i)
@@ -465,8 +464,7 @@ func TestOwnerEntersItsShareAgain(t *testing.T) {
 		y := reads(t, a, "k")
 		require.Equal(t, x.Hash(), y.Hash())
 		require.NotSame(t, x, y)
-		third := reads(t, a, "k", redlock.As("me"))
-		require.Same(t, x, third)
+		require.Same(t, x, reads(t, a, "k", redlock.As("me")))
 		unlock(t, y, x, x)
 		require.NoError(t, x.Err())
 		require.Equal(t, 1, a.Stats()[redlock.KindRead].Held)

@@ -91,8 +91,7 @@ func (p *restarts) play(hold, await func(*redlock.Client, redlock.LockOption) ge
 	renewed, n := redlock.AutoRenew(3*time.Second), p.cluster.Len()
 	var leases []*redlock.Lease
 	for _, c := range p.peers[:holders] {
-		l := rt.Must(hold(c.Client, renewed)(p.t.Context()))(p.t)
-		leases = append(leases, l)
+		leases = append(leases, rt.Must(hold(c.Client, renewed)(p.t.Context()))(p.t))
 	}
 	p.whole(leases, 400*time.Millisecond)
 	ctx, cancel := context.WithCancel(p.t.Context())

@@ -96,8 +96,7 @@ func TestProviderWithoutAPasswordIsRefused(t *testing.T) {
 			c.Credentials = func(context.Context, string) (string, string, error) { return "", "", nil }
 		})
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		missing := rt.As[*node.CredentialsError](t, err)
-		require.Equal(t, "member-0.mesh:6379", missing.Member)
+		require.Equal(t, "member-0.mesh:6379", rt.As[*node.CredentialsError](t, err).Member)
 		require.ErrorContains(t, err, "no credentials for member-2.mesh:6379: Config.Credentials: it returned no password")
 	})
 }
@@ -119,8 +118,7 @@ func TestCredentialsEveryNeedsCredentials(t *testing.T) {
 		for i := range urls[1:] { // theirs never change
 			urls[1+i] = fmt.Sprintf("redis://:pw@member-%d.mesh:6379", 1+i)
 		}
-		c := rt.Must(redlock.Open(t.Context(), urls, ways, every))(t)
-		require.NoError(t, c.Close())
+		require.NoError(t, rt.Must(redlock.Open(t.Context(), urls, ways, every))(t).Close())
 	})
 }
 

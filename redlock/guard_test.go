@@ -99,15 +99,13 @@ func TestMembersWithoutARestartGuardAreRefused(t *testing.T) {
 			if i == 0 {
 				nc.Guard = guard
 			}
-			n := rt.Must(node.New(nc))(t)
-			members = append(members, n)
+			members = append(members, rt.Must(node.New(nc))(t))
 		}
 		_, err := redlock.New(members)
 		require.ErrorIs(t, err, redlock.ErrInput)
 		require.ErrorContains(t, err, "member 2 ("+cluster.Servers[1].Addr()+") has no restart guard")
 		require.NotContains(t, err.Error(), "member 1")
-		c := rt.Must(redlock.New(members, redlock.NoGuard))(t)
-		require.NoError(t, c.Close())
+		require.NoError(t, rt.Must(redlock.New(members, redlock.NoGuard))(t).Close())
 	})
 }
 

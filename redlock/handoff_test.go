@@ -30,8 +30,7 @@ func TestNoLockHasTheNameOfADerivedKey(t *testing.T) {
 			t.Helper()
 			owner := "A:1"
 			secret := Handoff{key: name, owner: &owner, token: 5, terms: terms{kind: &exclusive, ttl: time.Second}}.Secret()
-			handoff, err := ParseHandoff(secret)
-			require.NoError(t, err)
+			handoff := rt.Must(ParseHandoff(secret))(t)
 			for op, call := range map[string]func() error{
 				"Lock":        func() error { _, err := p.Mutex(name).Lock(t.Context()); return err },
 				"Inspect":     func() error { _, err := p.Inspect(t.Context(), name); return err },
@@ -72,8 +71,7 @@ func TestHandoffIsShownByNoPrinterAndNoEncoder(t *testing.T) {
 		require.NotContains(t, out.String(), secret)
 	}
 	require.Contains(t, out.String(), "(mutex, token 5)")
-	back, err := ParseHandoff(h.Secret())
-	require.NoError(t, err)
+	back := rt.Must(ParseHandoff(h.Secret()))(t)
 	require.Equal(t, h, back)
 	require.Empty(t, Handoff{}.Secret())
 	require.Equal(t, KindMutex, back.Kind())
@@ -102,8 +100,7 @@ func TestOneOfThoseThatAdoptAHandoffGetsTheLease(t *testing.T) {
 			require.NoError(t, err, name)
 			require.Equal(t, l.Token(), first.Token(), name)
 			for _, late := range []*Peer{r, q, p} { // another client, the same, and the giver; a member may hear them first
-				_, err = late.Adopt(t.Context(), h)
-				require.ErrorIs(t, err, ErrNotHeld, name)
+				require.ErrorIs(t, rt.Err(late.Adopt(t.Context(), h)), ErrNotHeld, name)
 			}
 			require.NoError(t, first.Err(), name)
 			synctest.Wait()
@@ -112,10 +109,8 @@ func TestOneOfThoseThatAdoptAHandoffGetsTheLease(t *testing.T) {
 			second, err := r.Adopt(t.Context(), again)
 			require.NoError(t, err, name)
 			require.NoError(t, second.Unlock(t.Context()), name)
-			_, err = q.Adopt(t.Context(), h)
-			require.ErrorIs(t, err, ErrNotHeld, name)
-			_, err = q.Adopt(t.Context(), again)
-			require.ErrorIs(t, err, ErrNotHeld, name)
+			require.ErrorIs(t, rt.Err(q.Adopt(t.Context(), h)), ErrNotHeld, name)
+			require.ErrorIs(t, rt.Err(q.Adopt(t.Context(), again)), ErrNotHeld, name)
 			time.Sleep(time.Minute) // a vote that the second took at a minority ends by itself
 		}
 	})
@@ -185,23 +180,19 @@ func TestReleaseOfALoserFollowsAnAdoptionThatIsSentAfterIt(t *testing.T) {
 func TestAdoptAfterNoQuorumGoesOnWithWhatItGot(t *testing.T) {
 	for _, lost := range []bool{false, true} { // the answers, or the requests
 		Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
-			h, err := p.Hold(t, "k", AutoRenew(9*time.Second)).Handoff()
-			require.NoError(t, err)
+			h := rt.Must(p.Hold(t, "k", AutoRenew(9*time.Second)).Handoff())(t)
 			if lost {
 				q.EveryLink(func(l *redistest.Link) { l.CutAfter(redistest.WithArg(script.Adopt.SHA), 1) }, 0, 1)
 			} else {
 				q.Away(0, 1)
 			}
-			_, err = q.Adopt(t.Context(), h)
-			require.ErrorIs(t, err, ErrNoQuorum)
+			require.ErrorIs(t, rt.Err(q.Adopt(t.Context(), h)), ErrNoQuorum)
 			q.EveryLink(func(l *redistest.Link) { l.Heal() })
 			q.Until(t, 0, "voting")
 			q.Until(t, 1, "voting")
-			l, err := q.Adopt(t.Context(), h)
-			require.NoError(t, err)
+			l := rt.Must(q.Adopt(t.Context(), h))(t)
 			require.Equal(t, h.Token(), l.Token())
-			_, err = p.Adopt(t.Context(), h)
-			require.ErrorIs(t, err, ErrNotHeld)
+			require.ErrorIs(t, rt.Err(p.Adopt(t.Context(), h)), ErrNotHeld)
 			require.NoError(t, l.Unlock(t.Context()))
 			NothingLeft(t, cluster)
 		})
@@ -213,21 +204,16 @@ func TestBorrowedLeaseLeavesItsHandoffGood(t *testing.T) {
 	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
 		held := p.Hold(t, "k", TTL(9*time.Second))
 		synctest.Wait() // for what is under way
-		h, err := held.Handoff()
-		require.NoError(t, err)
+		h := rt.Must(held.Handoff())(t)
 		for range 3 {
 			time.Sleep(5 * time.Second)
-			l, err := q.Borrow(t.Context(), h)
-			require.NoError(t, err)
+			l := rt.Must(q.Borrow(t.Context(), h))(t)
 			require.NoError(t, l.Extend(t.Context(), 9*time.Second))
 			synctest.Wait()
-			_, err = l.Handoff()
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(l.Handoff()))
 		}
-		l, err := p.Adopt(t.Context(), h)
-		require.NoError(t, err)
-		_, err = q.Borrow(t.Context(), h)
-		require.ErrorIs(t, err, ErrNotHeld)
+		l := rt.Must(p.Adopt(t.Context(), h))(t)
+		require.ErrorIs(t, rt.Err(q.Borrow(t.Context(), h)), ErrNotHeld)
 		require.NoError(t, l.Unlock(t.Context()))
 		NothingLeft(t, cluster)
 	})
@@ -238,15 +224,11 @@ func TestHandoffWithPermitsOfALockWithoutSlotsIsRefused(t *testing.T) {
 	for _, kind := range []Kind{KindMutex, KindFair, KindWrite, KindRead, KindElection} {
 		w := handoffWire{Kind: kind, Key: []byte("k"), Owner: "A:1", Token: 5, TTL: 9000, Format: kindOf(kind).format, Permits: "0:5", Limit: 4}
 		encode := func() string {
-			b, err := json.Marshal(w)
-			require.NoError(t, err)
-			return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
+			return handoffPrefix + base64.RawURLEncoding.EncodeToString(rt.Must(json.Marshal(w))(t))
 		}
-		_, err := ParseHandoff(encode())
-		require.ErrorIs(t, err, ErrInput, kind)
+		require.ErrorIs(t, rt.Err(ParseHandoff(encode())), ErrInput, kind)
 		w.Permits, w.Limit = "", 0
-		_, err = ParseHandoff(encode())
-		require.NoError(t, err, kind)
+		require.NoError(t, rt.Err(ParseHandoff(encode())), kind)
 	}
 }
 
@@ -282,12 +264,10 @@ func TestAdoptWithoutAQuorumLengthensAVoteByItsTTLAtMost(t *testing.T) {
 	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
 		held := p.Hold(t, "k", AutoRenew(9*time.Second))
 		synctest.Wait()
-		h, err := held.Handoff()
-		require.NoError(t, err)
+		h := rt.Must(held.Handoff())(t)
 		time.Sleep(5 * time.Second)
 		q.Away(0, 1)
-		_, err = q.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorIs(t, rt.Err(q.Adopt(t.Context(), h)), ErrNoQuorum)
 		synctest.Wait()
 		left := func(i int) int64 { return Admin(t, cluster.Servers[i], "PTTL", "k").(int64) }
 		require.LessOrEqual(t, left(0), int64(4000))
@@ -304,16 +284,11 @@ func TestAdoptThatComesLateLeavesNoVoteOfNobody(t *testing.T) {
 		p, q, r := JoinAll(t, cluster), JoinAll(t, cluster), JoinAll(t, cluster)
 		held := p.Hold(t, "k", AutoRenew(9*time.Second))
 		synctest.Wait()
-		h, err := held.Handoff()
-		require.NoError(t, err)
+		h := rt.Must(held.Handoff())(t)
 		q.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
-		between, err := q.Adopt(t.Context(), h)
-		require.NoError(t, err)
-		h, err = between.Handoff()
-		require.NoError(t, err)
-		l, err := r.Adopt(t.Context(), h)
-		require.NoError(t, err)
-		require.NoError(t, l.Unlock(t.Context()))
+		between := rt.Must(q.Adopt(t.Context(), h))(t)
+		h = rt.Must(between.Handoff())(t)
+		require.NoError(t, rt.Must(r.Adopt(t.Context(), h))(t).Unlock(t.Context()))
 		synctest.Wait()
 		q.EveryLink(func(l *redistest.Link) { l.Resume() }, 2)
 		time.Sleep(100 * time.Millisecond)
@@ -330,11 +305,7 @@ func TestReleaseOfAnAdoptedLeaseLeavesNoVoteOfItsFormerOwner(t *testing.T) {
 		synctest.Wait()
 		q.Away(2)
 		q.Until(t, 2, MemberDown)
-		h, err := l.Handoff()
-		require.NoError(t, err)
-		adopted, err := q.Adopt(t.Context(), h)
-		require.NoError(t, err)
-		require.NoError(t, adopted.Unlock(t.Context()))
+		require.NoError(t, rt.Must(q.Adopt(t.Context(), rt.Must(l.Handoff())(t)))(t).Unlock(t.Context()))
 		q.EveryLink(func(l *redistest.Link) { l.Heal() }, 2)
 		time.Sleep(10 * time.Second)
 		NothingLeft(t, cluster)

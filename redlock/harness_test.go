@@ -148,9 +148,7 @@ func (p *Peer) State(i int) member.State { return p.Client.state(i) }
 // Bubble runs a test in fake time on n embedded members, and closes everything inside the bubble.
 func Bubble(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster)) {
 	t.Helper()
-	faketime.Test(t, func(t *testing.T) {
-		test(t, rt.Embedded(t, n))
-	})
+	faketime.Test(t, func(t *testing.T) { test(t, rt.Embedded(t, n)) })
 }
 
 // Alone is Bubble with one client.
@@ -192,8 +190,7 @@ var Lasting = []string{"redquorum:tokens", "redquorum:boot", "redquorum:quaranti
 // Leftovers fails the test if anything but what lasts is left on a member.
 func Leftovers(t testing.TB, cluster *redistest.Cluster) {
 	t.Helper()
-	left := rt.Must(cluster.Leftovers(context.Background(), Lasting...))(t)
-	require.Empty(t, left, "keys left behind")
+	require.Empty(t, rt.Must(cluster.Leftovers(context.Background(), Lasting...))(t), "keys left behind")
 }
 
 // NothingLeft is Leftovers when all that is under way has arrived.
@@ -249,8 +246,7 @@ func Hits(rules []*redistest.Rule) (n []int) {
 // Lock takes a lock that is expected to be had.
 func (p *Peer) Lock(t testing.TB, name string, opts ...LockOption) *Lease {
 	t.Helper()
-	l := rt.Must(p.Mutex(name, opts...).Lock(t.Context()))(t)
-	return l
+	return rt.Must(p.Mutex(name, opts...).Lock(t.Context()))(t)
 }
 
 // Try is a TryLock of which the error alone matters.
@@ -312,8 +308,7 @@ func (w *Locking) Pending() bool {
 // Admin executes a command at a member, beside all paths.
 func Admin(t testing.TB, s redistest.Server, args ...string) any {
 	t.Helper()
-	v := rt.Must(s.Do(context.Background(), args...))(t)
-	return v
+	return rt.Must(s.Do(context.Background(), args...))(t)
 }
 
 // Skew sets the token counters of a name, one member after the other.
@@ -337,8 +332,7 @@ func Counter(t testing.TB, s redistest.Server, name string) int64 {
 	if v == nil {
 		return 0
 	}
-	n := rt.Must(strconv.ParseInt(fmt.Sprint(v), 10, 64))(t)
-	return n
+	return rt.Must(strconv.ParseInt(fmt.Sprint(v), 10, 64))(t)
 }
 
 // Has reports whether a lease has the vote of a member, by the member's own word.
@@ -459,9 +453,7 @@ func OpenAll(tb testing.TB, cluster *redistest.Cluster, opts ...Option) *Client 
 		urls = append(urls, "redis://"+s.Addr())
 	}
 	c, err := Open(tb.Context(), urls, append([]Option{WithFreshMembers(), func(c *Config) { c.RestartGuard = GuardOff }}, opts...)...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
 }

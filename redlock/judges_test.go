@@ -183,15 +183,13 @@ func (tr *tracer) last() redlock.AcquireEnd {
 // handoff gives up a lease that is held.
 func handoff(t testing.TB, l *redlock.Lease) redlock.Handoff {
 	t.Helper()
-	h := rt.Must(l.Handoff())(t)
-	return h
+	return rt.Must(l.Handoff())(t)
 }
 
 // adopt takes over a lease that goes on.
 func adopt(t testing.TB, p anyClient, h redlock.Handoff) *redlock.Lease {
 	t.Helper()
-	l := rt.Must(p.Adopt(t.Context(), h))(t)
-	return l
+	return rt.Must(p.Adopt(t.Context(), h))(t)
 }
 
 // handOver has a lease go on at another client.
@@ -203,8 +201,7 @@ func handOver(t testing.TB, l *redlock.Lease, to anyClient) *redlock.Lease {
 // inspect looks at a lock as an operator does.
 func inspect(t testing.TB, p anyClient, name string) *redlock.Inspection {
 	t.Helper()
-	seen := rt.Must(p.Inspect(t.Context(), name))(t)
-	return seen
+	return rt.Must(p.Inspect(t.Context(), name))(t)
 }
 
 // restart ends members as a crash does, and starts them again.

@@ -182,9 +182,7 @@ func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 				held, ask := l.ask(at)
 				require.True(t, held)
 				require.True(t, ask)
-				if tries > 1000 {
-					t.Fatal("asked without a pause")
-				}
+				require.LessOrEqual(t, tries, 1000, "asked without a pause")
 			}
 			a.abandon()
 		}
@@ -254,8 +252,7 @@ func TestVotesAreRegainedFewAtATime(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		const leases = 2*atOnce + 10
 		slow := &slowToRejoin{}
-		c, err := New([]member.Member{slow})
-		require.NoError(t, err)
+		c := rt.Must(New([]member.Member{slow}))(t)
 		for i := range leases {
 			a := c.newAttempt(script.Exclusive(strconv.Itoa(i)), terms{kind: &exclusive, ttl: time.Minute, renew: true}, ballot.Past{}, nil)
 			l := newLease(t.Context(), &a.hold, result{Grant: ballot.Grant{Token: 1, Until: time.Now().Add(time.Minute / 2)}}, time.Now())

@@ -5,17 +5,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // shared is a lock that a reader of the client holds.
 func shared(t testing.TB, members *Yes, opts ...LockOption) (*RWMutex, *Lease) {
 	rw := Agreed(t, members).RWMutex("k", opts...)
-	l, err := rw.RLock(t.Context())
-	require.NoError(t, err)
-	return rw, l
+	return rw, rt.Must(rw.RLock(t.Context()))(t)
 }
 
 func readOnce(t testing.TB, rw *RWMutex) {
@@ -23,9 +23,7 @@ func readOnce(t testing.TB, rw *RWMutex) {
 	if err == nil {
 		err = l.Unlock(t.Context())
 	}
-	if err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, err)
 }
 
 // A reader that shares a hold costs its lease, and no command.
@@ -78,9 +76,7 @@ func TestShareEndsInTheInstantOfItsHold(t *testing.T) {
 	h.lease.lose(LostRefused)
 	require.ErrorIs(t, second.Err(), ErrLost)
 	require.Empty(t, h.shard.m, "nobody comes to it any more")
-	third, err := rw.RLock(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, third.Unlock(t.Context()))
+	require.NoError(t, rt.Must(rw.RLock(t.Context()))(t).Unlock(t.Context()))
 }
 
 // Many users beside renewals, signs of writers that close one hold after the other, limits, and

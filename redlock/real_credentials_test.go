@@ -49,8 +49,7 @@ type rotation struct {
 // do executes a command at a member.
 func (r *rotation) do(i int, args ...string) any {
 	r.Helper()
-	v := rt.Must(r.admins[i].Do(r.Context(), args...))(r)
-	return v
+	return rt.Must(r.admins[i].Do(r.Context(), args...))(r)
 }
 
 // connections is how many a member has accepted.

@@ -25,8 +25,7 @@ func locked(t testing.TB, c interface {
 	Mutex(name string, opts ...redlock.LockOption) *redlock.Mutex
 }, name string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
-	lease := rt.Must(c.Mutex(name, opts...).Lock(ending(t)))(t)
-	return lease
+	return rt.Must(c.Mutex(name, opts...).Lock(ending(t)))(t)
 }
 
 // full waits until a lease of a fresh name has the votes of all members.

@@ -54,8 +54,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	require.Equal(t, redlock.MemberVoting, m.State, "it votes for the locks of the other master")
 	require.Zero(t, m.Until, "the cluster itself is in no quarantine")
 	require.Equal(t, slot.Count/2, m.Silent.Slots)
-	quarantine := rt.As[*member.QuarantineError](t, m.Silent.Err)
-	require.Equal(t, quarantine.Until, m.Silent.Until)
+	require.Equal(t, rt.As[*member.QuarantineError](t, m.Silent.Err).Until, m.Silent.Until)
 	require.ErrorContains(t, m.Silent.Err, s.Servers[0].Addr())
 	const long = 30*time.Second + time.Minute // MaxTTL and failover_lag
 	ends := func(at time.Time) {
@@ -69,8 +68,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 		names[int(slot.Of(name))*2/slot.Count] = name
 	}
 	for i, want := range []string{redlock.MemberQuarantined, redlock.MemberVoting} {
-		seen := rt.Must(c.Inspect(ctx, names[i]))(t)
-		require.Equal(t, want, seen.Members[0].State, "for a lock of master %d", i)
+		require.Equal(t, want, rt.Must(c.Inspect(ctx, names[i]))(t).Members[0].State, "for a lock of master %d", i)
 	}
 
 	s.Servers[1].Kill()

@@ -87,8 +87,7 @@ func TestAllMistakesInURLsAreToldAtOnceAndNoSecret(t *testing.T) {
 	_, err := redlock.Open(t.Context(), bad)
 	require.ErrorIs(t, err, redlock.ErrInput)
 	for i := range bad {
-		mentioned := strings.Contains(err.Error(), fmt.Sprintf("member %d:", i+1))
-		require.Equal(t, i != 1, mentioned, "%d: %v", i, err)
+		require.Equal(t, i != 1, strings.Contains(err.Error(), fmt.Sprintf("member %d:", i+1)), "%d: %v", i, err)
 	}
 	require.NotContains(t, err.Error(), canary)
 
@@ -115,8 +114,7 @@ func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
 		_, err := redlock.Open(t.Context(), []string{url}, redlock.WithLogger(log.logger()))
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.ErrorContains(t, err, said)
-		reply := rt.As[*member.ReplyError](t, err)
-		require.Equal(t, member.KindAuth, reply.Kind)
+		require.Equal(t, member.KindAuth, rt.As[*member.ReplyError](t, err).Kind)
 		require.NotContains(t, err.Error()+log.String(), canary)
 		require.NotContains(t, fmt.Sprintf("%+v %#v", err, err), canary)
 	}
@@ -154,8 +152,7 @@ func TestLocksOverASocketInADatabaseUnderAName(t *testing.T) {
 		c := rt.Must(redlock.Open(t.Context(), []string{url}, patient))(t)
 		(&redlock.Peer{Client: c}).Settle(t, 1)
 		lease := locked(t, c, "k")
-		keyspace := redlock.Admin(t, s, "INFO", "keyspace")
-		require.Regexp(t, `^# Keyspace\r\ndb3:keys=3,`, keyspace)
+		require.Regexp(t, `^# Keyspace\r\ndb3:keys=3,`, redlock.Admin(t, s, "INFO", "keyspace"))
 		list := redlock.Admin(t, s, "CLIENT", "LIST")
 		require.Equal(t, 1, strings.Count(list.(string), " name="+name+" "), "commands and inbox: %s", list)
 		require.NoError(t, lease.Unlock(t.Context()))

@@ -106,8 +106,7 @@ func (s *scripted) changes() int {
 	s.Helper()
 	_, found, ok := strings.Cut(s.ask("INFO", "persistence").(string), "rdb_changes_since_last_save:")
 	require.True(s, ok)
-	n := rt.Must(strconv.Atoi(strings.Fields(found)[0]))(s)
-	return n
+	return rt.Must(strconv.Atoi(strings.Fields(found)[0]))(s)
 }
 
 const (
@@ -153,8 +152,7 @@ func (s *scripted) dial() *redistest.Client {
 // ask executes a plain command.
 func (s *scripted) ask(args ...string) any {
 	s.Helper()
-	v := rt.Must(s.c.Do(s.Context(), args...))(s)
-	return v
+	return rt.Must(s.c.Do(s.Context(), args...))(s)
 }
 
 // run executes a script as the node does: it adds the marker id.
@@ -212,8 +210,7 @@ func (s *scripted) now() int64 {
 	s.Helper()
 	v := s.ask("TIME").([]any)
 	sec := rt.Must(strconv.ParseInt(v[0].(string), 10, 64))(s)
-	usec := rt.Must(strconv.ParseInt(v[1].(string), 10, 64))(s)
-	return sec*1_000_000 + usec
+	return sec*1_000_000 + rt.Must(strconv.ParseInt(v[1].(string), 10, 64))(s)
 }
 
 // past waits on the server's clock.
@@ -411,10 +408,7 @@ func (l *longLine) yield() string {
 	return now
 }
 
-func asNumber(t *testing.T, s string) int64 {
-	n := rt.Must(strconv.ParseInt(s, 10, 64))(t)
-	return n
-}
+func asNumber(t *testing.T, s string) int64 { return rt.Must(strconv.ParseInt(s, 10, 64))(t) }
 
 // few is what a yield has kept for those that follow: until when, since when, below which hash, and whom.
 func (l *longLine) few() []string { return strings.Fields(l.hash(WaitersOf(l.Name))["!few"]) }

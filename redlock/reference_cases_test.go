@@ -39,11 +39,9 @@ func newShares(t *testing.T, server redistest.Server, name string) *shares {
 	s.java, s.other = JavaOf(t, server, name, 1), JavaOf(t, server, name, 2)
 	s.theirs = s.dial()
 	// By pattern: no subscriber of the channel, as far as NUMSUB knows.
-	_, err := s.theirs.Do(t.Context(), "PSUBSCRIBE", "redisson_lock__channel:*", "redquorum:ours:*", "end")
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(s.theirs.Do(t.Context(), "PSUBSCRIBE", "redisson_lock__channel:*", "redquorum:ours:*", "end")))
 	for range 2 { // confirmations
-		_, err = s.theirs.ReceiveFor(10 * time.Second)
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(s.theirs.ReceiveFor(10*time.Second)))
 	}
 	return s
 }

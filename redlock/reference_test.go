@@ -74,8 +74,7 @@ func (r *Reference) counter() string { return theirs("redisson_lock_token", r.na
 
 func (r *Reference) eval(script string, args ...string) any {
 	r.Helper()
-	v := rt.Must(r.server.Do(context.Background(), append([]string{"EVAL", script}, args...)...))(r)
-	return v
+	return rt.Must(r.server.Do(context.Background(), append([]string{"EVAL", script}, args...)...))(r)
 }
 
 // try returns its token, or the PTTL that it is refused with.

@@ -228,8 +228,7 @@ func (p *rwStopPlay) next(o *rwStopOwner) (call func(after int, once bool) error
 		if !o.reads && o.kind != "read" && p.r.IntN(4) == 0 { // yield
 			token := o.token
 			o.believes, o.yielded = false, max(o.yielded, o.token)
-			cmd := o.lock.Yield(nil, o.name, token, minute, minute, 0)
-			return get(cmd, false), "yield"
+			return get(o.lock.Yield(nil, o.name, token, minute, minute, 0), false), "yield"
 		}
 		if p.r.IntN(4) == 0 {
 			cmd := o.lock.Extend(nil, o.name, minute)

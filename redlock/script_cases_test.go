@@ -17,6 +17,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -24,9 +25,7 @@ import (
 
 // The scripts do what the cases say, wherever they are: on a real server, and on the embedded one that the tests in fake time stand
 // on and that the schedules are played on. redlock/internal/script/testdata/README.md has the words of a case.
-func TestScriptsDoWhatTheProtocolSays(t *testing.T) {
-	everyCase(t, "*", false)
-}
+func TestScriptsDoWhatTheProtocolSays(t *testing.T) { everyCase(t, "*", false) }
 
 // Every case of acquire and release holds in a batch as well.
 func TestBatchesDoWhatTheProtocolSays(t *testing.T) {
@@ -605,8 +604,7 @@ func (s *serverSite) pushed() (out []string) {
 	s.Helper()
 	s.ask("PUBLISH", script.Inbox("end"), "end")
 	for {
-		v, err := s.inbox.ReceiveFor(time.Minute)
-		require.NoError(s, err)
+		v := rt.Must(s.inbox.ReceiveFor(time.Minute))(s)
 		got := v.([]any)
 		if got[3] == "end" {
 			return out
@@ -667,8 +665,7 @@ func (s *serverSite) edit(words []string) string {
 		require.Len(s, s.list(s.PeekHolders(nil)), 6, "who waits is left out")
 		return strings.Join(out, " ")
 	case "renew":
-		ttl, err := time.ParseDuration(words[2])
-		require.NoError(s, err)
+		ttl := rt.Must(time.ParseDuration(words[2]))(s)
 		renewal := s.Renew(nil, len(words)-3)
 		for _, name := range words[3:] {
 			renewal.Lock(name)

@@ -51,8 +51,7 @@ func stopScripts(t *testing.T, hows ...int) {
 				}
 				if c.theirs {
 					s.ask("SET", "unused", "") // the connection is there
-					_, err := s.inbox.Do(t.Context(), "SUBSCRIBE", theirs("redisson_lock__channel", s.Name))
-					require.NoError(t, err)
+					require.NoError(t, rt.Err(s.inbox.Do(t.Context(), "SUBSCRIBE", theirs("redisson_lock__channel", s.Name))))
 				}
 				commands := 0
 				for _, how := range hows {
@@ -240,13 +239,11 @@ func (p *stopPlay) probe() {
 			if o == holder {
 				continue
 			}
-			is, err := p.raw(p.Extend(nil, o, minute), -1, false)
-			require.NoError(p, err)
+			is := rt.Must(p.raw(p.Extend(nil, o, minute), -1, false))(p)
 			require.Equal(p, []any{int64(0)}, is, "%s: the lease of %s is renewed beside %s", p.what, o, holder)
 			if len(p.hash(p.Name)) > 0 {
 				place, entry := p.ask("ZSCORE", QueueOf(p.Name), o), p.ask("HGET", WaitersOf(p.Name), o)
-				is, err = p.raw(p.Rejoin(nil, o, minute, p.believed[holder]), -1, false)
-				require.NoError(p, err)
+				is = rt.Must(p.raw(p.Rejoin(nil, o, minute, p.believed[holder]), -1, false))(p)
 				require.Zero(p, is, "%s: the lease of %s is joined beside %s", p.what, o, holder)
 				p.ask("ZREM", QueueOf(p.Name), o) // nobody has a lease that would wish for the vote
 				p.ask("HDEL", WaitersOf(p.Name), o)

@@ -145,8 +145,7 @@ local t = redis.call('TIME') all[1] = t[1] * 1000 + math.floor(t[2] / 1000) retu
 // asks runs a call and returns what it said.
 func (p *permits) asks(cmd member.Command) script.Answer {
 	p.Helper()
-	v := rt.Must(p.run(cmd))(p)
-	return answerOf(p, v)
+	return answerOf(p, rt.Must(p.run(cmd))(p))
 }
 
 func answerOf(t require.TestingT, v any) (a script.Answer) {

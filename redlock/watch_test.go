@@ -84,8 +84,7 @@ func (w *watch) keepUp(ctx context.Context) error {
 // awhile keeps a watch up for so long.
 func awhile(t *testing.T, w *watch, d time.Duration) {
 	t.Helper()
-	ctx := rt.Within(t, d)
-	require.ErrorIs(t, w.keepUp(ctx), context.DeadlineExceeded)
+	require.ErrorIs(t, w.keepUp(rt.Within(t, d)), context.DeadlineExceeded)
 }
 
 func TestWatchIsKeptUpAtEveryMemberWhileItsCallerWaits(t *testing.T) {

@@ -97,8 +97,7 @@ func skips(t *testing.T, p *process) {
 func released(t *testing.T, c *redlock.Client, name string) {
 	t.Helper()
 	ctx := rt.Within(t, time.Minute)
-	lease := rt.Must(c.Mutex(name).Lock(ctx))(t)
-	require.NoError(t, lease.Unlock(ctx))
+	require.NoError(t, rt.Must(c.Mutex(name).Lock(ctx))(t).Unlock(ctx))
 }
 
 // Nobody may have a majority where many ask at once: with a least time of the hold, Lock waits for a moment.
@@ -208,8 +207,7 @@ func TestLeastTimeIsOneThatMembersKeep(t *testing.T) {
 		// A shorter lease is made long enough before the job begins.
 		l, err := NewLocker(c, AtLeast(2*time.Minute), LockOptions(redlock.TTL(10*time.Second))).Lock(t.Context(), "nightly")
 		require.NoError(t, err)
-		seen := rt.Must(c.Inspect(t.Context(), "nightly"))(t)
-		require.Greater(t, seen.Members[0].Votes[0].TTL, 20*time.Second)
+		require.Greater(t, rt.Must(c.Inspect(t.Context(), "nightly"))(t).Members[0].Votes[0].TTL, 20*time.Second)
 		require.NoError(t, l.Unlock(t.Context()))
 	})
 }

@@ -31,9 +31,7 @@ func ask(t *testing.T, h http.Handler, method string) (int, Status) {
 }
 
 // The process that leads says so, and every other one says who does.
-func TestHealthSaysWhoLeads(t *testing.T) {
-	faketime.Test(t, healthSaysWhoLeads)
-}
+func TestHealthSaysWhoLeads(t *testing.T) { faketime.Test(t, healthSaysWhoLeads) }
 
 func healthSaysWhoLeads(t *testing.T) {
 	d := redlocktest.New(t, 3)

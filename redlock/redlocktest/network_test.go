@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest/rt"
@@ -20,16 +21,11 @@ func TestNetworkDelaysEachWayOfOneClientAtTheMembersThatItNames(t *testing.T) {
 		done := make(chan *redlock.Lease, 1)
 		go func() {
 			l, err := d.Client.Mutex("k").Lock(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			done <- l
 		}()
 		time.Sleep(29 * time.Millisecond)
-		held := func() int {
-			seen := rt.Must(near.Inspect(t.Context(), "k"))(t)
-			return len(seen.Holders)
-		}
+		held := func() int { return len(rt.Must(near.Inspect(t.Context(), "k"))(t).Holders) }
 		require.Zero(t, held(), "the requests are under way, but for that to member 2")
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
@@ -88,9 +84,7 @@ func TestNetworkThatLosesPushesLeavesAWaiterToItsHeartbeats(t *testing.T) {
 			l := hold(t, d)
 			granted := make(chan time.Time)
 			go func() {
-				if _, err := other.Mutex("k").Lock(t.Context()); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, rt.Err(other.Mutex("k").Lock(t.Context())))
 				granted <- time.Now()
 			}()
 			time.Sleep(10 * time.Millisecond)

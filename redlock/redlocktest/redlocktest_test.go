@@ -58,8 +58,7 @@ func fake(t *testing.T, test func(t *testing.T, d *redlocktest.Deployment), opts
 
 func hold(t *testing.T, d *redlocktest.Deployment, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
-	l := rt.Must(d.Client.Mutex("k", opts...).Lock(t.Context()))(t)
-	return l
+	return rt.Must(d.Client.Mutex("k", opts...).Lock(t.Context()))(t)
 }
 
 func TestItWorksInRealTime(t *testing.T) {
@@ -209,9 +208,7 @@ type fatal struct {
 	said string
 }
 
-func (f *fatal) Fatalf(format string, args ...any) {
-	panic(&fatal{said: fmt.Sprintf(format, args...)})
-}
+func (f *fatal) Fatalf(format string, args ...any) { panic(&fatal{said: fmt.Sprintf(format, args...)}) }
 
 func TestVerbsThatCannotBeDoneSayWhy(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
@@ -275,12 +272,10 @@ func TestEvictDeletesOneLock(t *testing.T) {
 		<-permit.Done()
 		require.ErrorIs(t, permit.Err(), redlock.ErrLost)
 
-		latch := d.Client.Latch("l", 1)
-		require.NoError(t, latch.Arrive(t.Context(), "a"))
+		require.NoError(t, d.Client.Latch("l", 1).Arrive(t.Context(), "a"))
 		synctest.Wait()
 		d.Evict("l")
-		missing := rt.Must(d.Open(redlock.WithPrefix("env:")).Latch("l", 1).Remaining(t.Context()))(t)
-		require.Equal(t, 1, missing)
+		require.Equal(t, 1, rt.Must(d.Open(redlock.WithPrefix("env:")).Latch("l", 1).Remaining(t.Context()))(t))
 	}, redlock.WithPrefix("env:"))
 }
 
@@ -344,8 +339,7 @@ func TestCutAndHealReturnWhenTheClientsKnow(t *testing.T) {
 		}
 		d.Heal()
 		for _, c := range []*redlock.Client{d.Client, other} {
-			l := rt.Must(c.Mutex("k").TryLock(t.Context()))(t)
-			require.NoError(t, l.Unlock(t.Context()))
+			require.NoError(t, rt.Must(c.Mutex("k").TryLock(t.Context()))(t).Unlock(t.Context()))
 		}
 		d.Cut(2)
 		d.Resume()
