@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -35,8 +37,7 @@ type workflow struct {
 // stepsOfRun are the steps that .ci/run has, and those that it runs without being told which.
 func stepsOfRun(t *testing.T) (all, usual []string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(".ci", "run"))
-	require.NoError(t, err)
+	text := rt.Must(os.ReadFile(filepath.Join(".ci", "run")))(t)
 	for _, m := range regexp.MustCompile(`(?m)^step_(\w+)\(\)`).FindAllSubmatch(text, -1) {
 		all = append(all, string(m[1]))
 	}
@@ -59,8 +60,7 @@ func TestWorkflowsRunEachStepOfContinuousIntegration(t *testing.T) {
 		{"nightly.yml", "all", "${{ matrix.step }}", []string{"schedule"}, []string{"part", "test", "cost"}, []int{1, 2, 3, 4, 5, 6}},
 		{"nightly.yml", "mutants", "mutants", []string{"schedule"}, nil, nil},
 	} {
-		text, err := os.ReadFile(filepath.Join(".github", "workflows", tc.file))
-		require.NoError(t, err)
+		text := rt.Must(os.ReadFile(filepath.Join(".github", "workflows", tc.file)))(t)
 		var w workflow
 		require.NoError(t, yaml.Unmarshal(text, &w))
 		for _, on := range tc.on {
@@ -91,30 +91,22 @@ func TestWorkflowsRunEachStepOfContinuousIntegration(t *testing.T) {
 	for _, step := range []string{"lint", "portable", "oldest", "test", "servers", "part"} {
 		assert.Contains(t, usual, step)
 	}
-	program, err := os.Stat(filepath.Join(".ci", "run"))
-	require.NoError(t, err)
-	assert.NotZero(t, program.Mode()&0o100, ".ci/run can be executed")
-	part, err := os.ReadFile(filepath.Join(".ci", "part"))
-	require.NoError(t, err)
-	assert.Regexp(t, `^[1-6]\n$`, string(part))
+	assert.NotZero(t, rt.Must(os.Stat(filepath.Join(".ci", "run")))(t).Mode()&0o100, ".ci/run can be executed")
+	assert.Regexp(t, `^[1-6]\n$`, string(rt.Must(os.ReadFile(filepath.Join(".ci", "part")))(t)))
 }
 
 // The README names the oldest Go that every published module takes. Continuous integration vets them with it, and for
 // the systems that the README names.
 func TestReadmeSaysWhichGoAndWhichSystems(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	require.NoError(t, err)
+	readme := rt.Must(os.ReadFile("README.md"))(t)
 	said := regexp.MustCompile("`go.mod` asks for (1\\.\\d+)\\.").FindSubmatch(readme)
 	require.NotNil(t, said)
 	for _, folder := range published {
-		mod, err := os.ReadFile(filepath.Join(folder, "go.mod"))
-		require.NoError(t, err)
+		mod := rt.Must(os.ReadFile(filepath.Join(folder, "go.mod")))(t)
 		assert.Regexp(t, `(?m)^go `+regexp.QuoteMeta(string(said[1]))+`\.0$`, string(mod), folder)
 	}
 	_, usual := stepsOfRun(t)
 	assert.Subset(t, usual, []string{"oldest", "portable"})
-	makefile, err := os.ReadFile("Makefile")
-	require.NoError(t, err)
-	assert.Contains(t, string(makefile), "for system in windows darwin;")
+	assert.Contains(t, string(rt.Must(os.ReadFile("Makefile"))(t)), "for system in windows darwin;")
 	assert.Regexp(t, `on macOS and Windows, CI only\s+vets`, string(readme))
 }

@@ -99,9 +99,7 @@ func (w trial) client(real float64) time.Time {
 	return w.base.Add(time.Duration(real * w.clientRate * float64(time.Second)))
 }
 
-func (w trial) server(real float64) int64 {
-	return w.offset + int64(math.Floor(real*w.serverRate*1e6))
-}
+func (w trial) server(real float64) int64 { return w.offset + int64(math.Floor(real*w.serverRate*1e6)) }
 
 // overBelief plays one grant and returns by how many seconds of real time the client believes in it
 // after the server's key has expired; negative is safe. ok is false if Start saw that the clocks cannot

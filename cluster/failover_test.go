@@ -29,9 +29,7 @@ var names = func() (out [3]string) {
 	return out
 }()
 
-func short(c *redlock.Config) {
-	c.MaxTTL, c.TTL = 2*time.Second, 2*time.Second
-}
+func short(c *redlock.Config) { c.MaxTTL, c.TTL = 2*time.Second, 2*time.Second }
 
 // takeover is a way for a replica to become a master. cut: it never gets what the master granted last, which is
 // what the replication of Redis, asynchronous as it is, may do at any time. (CLUSTER FAILOVER alone is refused
@@ -140,8 +138,7 @@ func takesOver(t *testing.T, ways []takeover) {
 // lacks makes sure that a server does not have a lock.
 func lacks(t *testing.T, r *redistest.Real, name string) {
 	t.Helper()
-	n := asked(t, r, "EXISTS", name)
-	require.Zero(t, n, "it has %s: this shows nothing", name)
+	require.Zero(t, asked(t, r, "EXISTS", name), "it has %s: this shows nothing", name)
 }
 
 // released unlocks a lease of seconds that was got a moment ago. On a machine that has slept for as long it may have
@@ -216,8 +213,7 @@ func markedAt(t *testing.T, marker []any) time.Time {
 	t.Helper()
 	_, text, ok := strings.Cut(marker[0].(string), " ")
 	require.True(t, ok)
-	micros := rt.Must(strconv.ParseInt(text, 10, 64))(t)
-	return time.UnixMicro(micros)
+	return time.UnixMicro(rt.Must(strconv.ParseInt(text, 10, 64))(t))
 }
 
 // markerOf is the id and state of a master's marker.
@@ -225,14 +221,12 @@ func markerOf(t *testing.T, r *redistest.Real) []any {
 	t.Helper()
 	keys := asked(t, r, "KEYS", "redquorum:boot:*"+nodeID(t, r))
 	require.Len(t, keys, 1)
-	v := asked(t, r, "HMGET", keys.([]any)[0].(string), "id", "state")
-	return v.([]any)
+	return asked(t, r, "HMGET", keys.([]any)[0].(string), "id", "state").([]any)
 }
 
 func nodeID(t *testing.T, r *redistest.Real) string {
 	t.Helper()
-	id := asked(t, r, "CLUSTER", "MYID")
-	return id.(string)
+	return asked(t, r, "CLUSTER", "MYID").(string)
 }
 
 func waitOwner(t *testing.T, s *redistest.Sharded, want int) {
@@ -277,8 +271,7 @@ func TestLongMastersFailUnderTheirContenders(t *testing.T) {
 		before := rt.Must(s.Epoch(ctx, heir))(t)
 		do(master, heir)
 		becomes(t, "an heir", func() bool { return s.Owner(ctx, slot) == s.Servers[heir] })
-		after := rt.Must(s.Epoch(ctx, heir))(t)
-		require.Greater(t, after, before, "a configuration of its own")
+		require.Greater(t, rt.Must(s.Epoch(ctx, heir))(t), before, "a configuration of its own")
 		served()
 		said.satOut(t, s.Servers[heir].Addr(), markerOf(t, s.Servers[heir]), 2*time.Second, time.Now())
 		return master

@@ -440,12 +440,8 @@ func TestMastersThatSendACallRoundInCirclesAreGivenUp(t *testing.T) {
 	fs.masters[1].says(func(string, bool) string { return fs.moved(5, 0) })
 	c := submit(cl, 5, "x").wait(t)
 	require.Equal(t, member.Refused, c.Outcome)
-	var circles *RedirectError
-	require.ErrorAs(t, c.Err, &circles)
-	require.Equal(t, maxHops, circles.Hops)
-	var last *member.ReplyError
-	require.ErrorAs(t, c.Err, &last)
-	require.Equal(t, member.KindCluster, last.Kind)
+	require.Equal(t, maxHops, rt.As[*RedirectError](t, c.Err).Hops)
+	require.Equal(t, member.KindCluster, rt.As[*member.ReplyError](t, c.Err).Kind)
 	require.Equal(t, maxHops+1, len(fs.masters[0].commands())+len(fs.masters[1].commands()))
 }
 
@@ -511,8 +507,7 @@ func TestSlotWhoseLastStepIsLateCostsAPauseAndNoError(t *testing.T) {
 	a, b := submit(cl, 5, "a"), submit(cl, 5, "b")
 	a.answered(t)
 	b.answered(t)
-	done := fs.masters[1].commands()[late:]
-	require.Equal(t, []string{"ASKING a", "ASKING b"}, done)
+	require.Equal(t, []string{"ASKING a", "ASKING b"}, fs.masters[1].commands()[late:])
 
 }
 

@@ -115,8 +115,7 @@ func latched(t *testing.T, a, b *redlock.Client, name string) {
 			return err == nil && in.Members[0].Waiting == 1
 		})
 		require.NoError(t, mine(a).CountDown(ctx))
-		n := rt.Must(mine(b).Remaining(ctx))(t)
-		require.Equal(t, 1, n)
+		require.Equal(t, 1, rt.Must(mine(b).Remaining(ctx))(t))
 		require.Empty(t, opened)
 		require.NoError(t, mine(a).CountDown(ctx))
 		require.NoError(t, <-opened, "%q: round %d", name, round)
@@ -124,8 +123,7 @@ func latched(t *testing.T, a, b *redlock.Client, name string) {
 	}
 	require.ErrorIs(t, b.Latch(name, 4).Arrive(ctx, "late"), redlock.ErrPassed)
 	require.NoError(t, a.Latch(name, 3, redlock.Round(1)).Delete(ctx))
-	in := rt.Must(a.InspectLatch(ctx, name))(t)
-	require.False(t, in.Known)
+	require.False(t, rt.Must(a.InspectLatch(ctx, name))(t).Known)
 }
 
 // observed has an observer hear who leads.

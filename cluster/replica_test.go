@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -40,8 +41,7 @@ func startPair(t *testing.T) (master, replica *redistest.Real) {
 
 func waits(t *testing.T, r *redistest.Real) bool {
 	t.Helper()
-	info := asked(t, r, "INFO", "commandstats")
-	return strings.Contains(info.(string), "cmdstat_wait:")
+	return strings.Contains(asked(t, r, "INFO", "commandstats").(string), "cmdstat_wait:")
 }
 
 func handOver(t *testing.T, a, b *redlock.Client) {
@@ -75,8 +75,7 @@ func lengthen(t *testing.T, master *redistest.Real) {
 	entry := asked(t, master, "HGETALL", key)
 	require.Len(t, entry, 2, "an owner, and its entry")
 	var until, ttl int64
-	_, err := fmt.Sscan(entry.([]any)[1].(string), &until, &ttl)
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(fmt.Sscan(entry.([]any)[1].(string), &until, &ttl)))
 	more := (10 * time.Minute).Milliseconds()
 	asked(t, master, "HSET", key, entry.([]any)[0].(string), fmt.Sprint(until+more, " ", ttl+more))
 }
@@ -121,8 +120,7 @@ func unacknowledged(t *testing.T, longer bool) {
 	defer time.AfterFunc(2*time.Second, give).Stop()
 	require.Error(t, <-got, "the replica does not have it")
 	for i := range 3 {
-		_, err := a.Mutex(fmt.Sprint("k", i)).TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, rt.Err(a.Mutex(fmt.Sprint("k", i)).TryLock(t.Context())), redlock.ErrNoQuorum)
 	}
 	replica.Resume()
 	var next *redlock.Lease

@@ -43,14 +43,12 @@ func passwordFile(t *testing.T) string {
 
 func authority(t *testing.T, name string) *redistest.Authority {
 	t.Helper()
-	a := rt.Must(redistest.NewAuthority(t.TempDir(), name))(t)
-	return a
+	return rt.Must(redistest.NewAuthority(t.TempDir(), name))(t)
 }
 
 func issue(t *testing.T, a *redistest.Authority, name, host string, until time.Duration) redistest.Certificate {
 	t.Helper()
-	c := rt.Must(a.Issue(name, host, time.Now().Add(until)))(t)
-	return c
+	return rt.Must(a.Issue(name, host, time.Now().Add(until)))(t)
 }
 
 func port(t *testing.T) string {
@@ -101,8 +99,7 @@ func everything(t *testing.T, clients []*redlock.Client, name string) {
 	l := rt.Must(clients[0].Mutex(name).Lock(ending(t)))(t)
 	require.NoError(t, l.Extend(t.Context(), 10*time.Second))
 	require.NoError(t, rt.Err(clients[1].Inspect(t.Context(), name)))
-	held := rt.Must(clients[1].ForceUnlock(t.Context(), name))(t)
-	require.True(t, held)
+	require.True(t, rt.Must(clients[1].ForceUnlock(t.Context(), name))(t))
 	_ = l.Unlock(t.Context())
 }
 
@@ -168,8 +165,7 @@ func TestUserOfOneEnvironmentDoesEverythingThereInACluster(t *testing.T) {
 		require.NoError(t, clients[0].Latch(name, 1).CountDown(ending(t)))
 		require.NoError(t, clients[1].Latch(name, 1).Await(ending(t)))
 		leader := rt.Must(clients[0].Election(name).Campaign(ending(t), []byte("here")))(t)
-		led := rt.Must(clients[1].Election(name).Leader(ending(t)))(t)
-		require.Equal(t, "here", string(led.Value))
+		require.Equal(t, "here", string(rt.Must(clients[1].Election(name).Leader(ending(t)))(t).Value))
 		require.NoError(t, leader.Unlock(t.Context()))
 	}
 	undenied(t, s.Servers)
@@ -221,8 +217,7 @@ func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 	served := redistest.Certificate{Cert: filepath.Join(t.TempDir(), "served.crt"), Key: filepath.Join(t.TempDir(), "served.key")}
 	serve := func(c redistest.Certificate) {
 		for to, from := range map[string]string{served.Cert: c.Cert, served.Key: c.Key} {
-			b := rt.Must(os.ReadFile(from))(t)
-			require.NoError(t, os.WriteFile(to, b, 0o600))
+			require.NoError(t, os.WriteFile(to, rt.Must(os.ReadFile(from))(t), 0o600))
 		}
 	}
 	serve(good)

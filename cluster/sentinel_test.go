@@ -77,8 +77,7 @@ func replaced(t *testing.T, ways ...string) {
 			}
 			master := awaitFailover(t, g, former)
 
-			hurried := rt.Within(t, 300*time.Millisecond)
-			require.Error(t, rt.Err(b.Mutex("k").Lock(hurried)))
+			require.Error(t, rt.Err(b.Mutex("k").Lock(rt.Within(t, 300*time.Millisecond))))
 
 			next, err := b.Mutex("k").Lock(ending(t)) // and not the hour of a stall
 			at := time.Now()
@@ -94,8 +93,7 @@ func replaced(t *testing.T, ways ...string) {
 // bootOf is the id and state of the marker of a server that is no part of a cluster.
 func bootOf(t *testing.T, r *redistest.Real) []any {
 	t.Helper()
-	v := asked(t, r, "HMGET", "redquorum:boot", "id", "state")
-	return v.([]any)
+	return asked(t, r, "HMGET", "redquorum:boot", "id", "state").([]any)
 }
 
 func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
@@ -179,6 +177,5 @@ func TestLongQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	require.NoError(t, plain.Restart(false, 0, 1)) // the counters of the cluster and of the group are good for those that forgot
 	voting(5)
 	plain.Kill(2)
-	l := lock(t, c, names[0])
-	require.Greater(t, l.Token(), last)
+	require.Greater(t, lock(t, c, names[0]).Token(), last)
 }

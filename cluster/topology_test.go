@@ -109,15 +109,11 @@ func FuzzTopology(f *testing.F) {
 			seen := make(map[uint16]bool)
 			for _, m := range masters {
 				for _, s := range m.slots {
-					if seen[s] || s >= 16384 {
-						t.Fatal(s)
-					}
+					require.False(t, seen[s] || s >= 16384, s)
 					seen[s] = true
 				}
 			}
-			if len(seen) == 0 {
-				t.Fatal("no slots")
-			}
+			require.NotEmpty(t, seen, "no slots")
 		}
 	})
 }

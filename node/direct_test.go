@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // limited notes the write deadlines that a connection is given.
@@ -29,13 +31,10 @@ func (l *limited) SetWriteDeadline(t time.Time) error {
 // wired is a session that writes to a peer over a socket, and the peer's end.
 func wired(t *testing.T, patience time.Duration) (*session, *limited, net.Conn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = l.Close() }()
-	socket, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	peer, err := l.Accept()
-	require.NoError(t, err)
+	socket := rt.Must(net.Dial("tcp", l.Addr().String()))(t)
+	peer := rt.Must(l.Accept())(t)
 	t.Cleanup(func() { _, _ = socket.Close(), peer.Close() })
 	ours := &limited{Conn: socket, waits: make(chan struct{})}
 	n := &Node{cfg: Config{WriteTimeout: patience}}

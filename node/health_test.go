@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
@@ -366,8 +367,7 @@ func TestRefusedCredentialsWaitLong(t *testing.T) {
 			}
 			faked(t, refuse, Config{Password: Secret(tc.config)}, func(t *testing.T, f *fake, n *Node) {
 				time.Sleep(29 * time.Second)
-				var refused *member.ReplyError
-				require.ErrorAs(t, n.State().Err, &refused)
+				refused := rt.As[*member.ReplyError](t, n.State().Err)
 				require.Equal(t, member.KindAuth, refused.Kind)
 				c := submit(n, "PING")
 				c.isAtOnce(t, member.NotSent, member.ErrDown)
@@ -479,10 +479,8 @@ func TestOverflowIsToldAtOnce(t *testing.T) {
 func TestBoundsOfCallersDoNotBoundTheGuard(t *testing.T) {
 	faked(t, nil, Config{MaxCalls: 2, MaxBytes: 1000}, func(t *testing.T, _ *fake, n *Node) {
 		page := resp.Command("X", strings.Repeat("x", 5000))
-		_, err := member.Ask(t.Context(), n, member.Command{Cmd: page})
-		require.ErrorIs(t, err, member.ErrOverflow)
-		_, err = (*host)(n).Ask(t.Context(), page)
-		require.NoError(t, err)
+		require.ErrorIs(t, rt.Err(member.Ask(t.Context(), n, member.Command{Cmd: page})), member.ErrOverflow)
+		require.NoError(t, rt.Err((*host)(n).Ask(t.Context(), page)))
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	hashslot "github.com/redquorum/redquorum/slot"
 )
@@ -61,13 +62,11 @@ type joinedItem struct{ what, name, arg, last string }
 // unjoin takes a command for several items apart, as the text of the protocol says.
 func unjoin(t *testing.T, args []string) (items []joinedItem, tag string) {
 	t.Helper()
-	n, err := strconv.Atoi(args[2])
-	require.NoError(t, err)
+	n := rt.Must(strconv.Atoi(args[2]))(t)
 	keys, args := args[3:3+n], args[3+n:]
 	kinds, args, sharded := args[0], args[1:], n == 0
 	if sharded {
-		owners, err := strconv.Atoi(args[0])
-		require.NoError(t, err)
+		owners := rt.Must(strconv.Atoi(args[0]))(t)
 		keys, args = args[1:owners-2], args[owners-2:]
 	} else {
 		require.True(t, keys[0] == member.TokensKey && keys[1] == member.MarkerKey, "shared keys %q", keys[:2])

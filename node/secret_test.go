@@ -38,8 +38,7 @@ func testCertificate(t testing.TB) (certFile, keyFile string, pool *x509.CertPoo
 func pair(t testing.TB) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	certFile, keyFile, pool := testCertificate(t)
-	c := rt.Must(tls.LoadX509KeyPair(certFile, keyFile))(t)
-	return c, pool
+	return rt.Must(tls.LoadX509KeyPair(certFile, keyFile))(t), pool
 }
 
 // startTLS starts a server with a plain and a TLS port, and the user "u" with password "pw".

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -238,12 +239,10 @@ func TestReadBufferFollowsItsUse(t *testing.T) {
 	defer server.Close()
 	f := feed{br: newBuffer(client)}
 	take := func(n int) {
-		_, err := server.Write(make([]byte, n))
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(server.Write(make([]byte, n))))
 		for n > 0 {
 			require.NoError(t, f.fill(client))
-			k, err := f.br.Discard(f.br.Buffered())
-			require.NoError(t, err)
+			k := rt.Must(f.br.Discard(f.br.Buffered()))(t)
 			n -= k
 		}
 	}

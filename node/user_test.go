@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,8 +43,7 @@ func TestDialerThatReturnsNothingIsNamed(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		nothing := users(func(context.Context, string, string) (net.Conn, error) { return nil, nil })
 		for _, secure := range []string{"redis", "rediss"} {
-			c, err := ParseURL(secure + "://h:1")
-			require.NoError(t, err)
+			c := rt.Must(ParseURL(secure + "://h:1"))(t)
 			c.Dialer = nothing
 			n := start(t, c)
 			synctest.Wait()
@@ -51,8 +51,7 @@ func TestDialerThatReturnsNothingIsNamed(t *testing.T) {
 			require.ErrorAs(t, n.State().Err, &broken, secure)
 			require.Equal(t, "h:1", broken.Addr)
 			require.ErrorContains(t, n.State().Err, "Config.Dialer, of h:1: it returned neither")
-			_, err = Query(t.Context(), c, ping)
-			require.ErrorAs(t, err, &broken, secure)
+			require.ErrorAs(t, rt.Err(Query(t.Context(), c, ping)), &broken, secure)
 		}
 	})
 }

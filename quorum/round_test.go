@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
@@ -264,9 +265,7 @@ func TestRoundsFromManyGoroutines(t *testing.T) {
 			for range 500 {
 				r := pool.Start(async, &Question{To: All(5), Need: 3, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
 				v, err := r.Wait(t.Context(), time.Now(), time.Minute)
-				if v != Won || err != nil {
-					t.Errorf("%v %v", v, err)
-				}
+				assert.False(t, v != Won || err != nil, "%v %v", v, err)
 				r.Free()
 			}
 		})

@@ -18,11 +18,9 @@ func TestSlotAgreesWithARealRedisServer(t *testing.T) {
 	rt.Needs(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	server, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 1})
-	require.NoError(t, err)
+	server := rt.Must(redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 1}))(t)
 	t.Cleanup(func() { _ = server.Close() })
-	conn, err := (radix.Dialer{}).Dial(ctx, "tcp", server.Addrs()[0])
-	require.NoError(t, err)
+	conn := rt.Must((radix.Dialer{}).Dial(ctx, "tcp", server.Addrs()[0]))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 
 	rng := rand.New(rand.NewPCG(7, 8))

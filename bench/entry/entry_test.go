@@ -357,8 +357,7 @@ func TestRenewal(t *testing.T) {
 			if e, ok := h.(entry.Extender); ok {
 				require.NoError(t, e.Extend(ctx), name)
 			}
-			n := rt.Must(set.Left(ctx, "renew:"+name+":"))(t)
-			require.Positive(t, n, "%s: the lock is gone", name)
+			require.Positive(t, rt.Must(set.Left(ctx, "renew:"+name+":"))(t), "%s: the lock is gone", name)
 		}
 	}
 	for name, h := range held {

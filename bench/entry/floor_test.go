@@ -65,9 +65,7 @@ func TestAWireWritesWhatTheSocketDoesNotTake(t *testing.T) {
 	f := newFan(many, func(r reply) bool { return r.kind == '+' })
 	f.need, f.deny = many, many+1
 	require.NoError(t, w.sendMany(batch, many, booking{to: f}, false))
-	ctx := rt.Within(t, time.Minute)
-	won := rt.Must(f.wait(ctx))(t)
-	require.True(t, won)
+	require.True(t, rt.Must(f.wait(rt.Within(t, time.Minute)))(t))
 }
 
 // A connection that ends answers what nobody will answer any more, and refuses what comes later.

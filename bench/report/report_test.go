@@ -36,8 +36,7 @@ func run() []suite.Record {
 	}
 	broken := slice(w3d, "setnx-expire", 0, 100)
 	broken.Slice.Overlaps, broken.Slice.Left, broken.Slice.Stay = 1, 7, 2
-	fine := slice(w3d, "setnx-expire", 1, 100)
-	return append(all, broken, fine, slice(w3d, "redquorum", 0, 100))
+	return append(all, broken, slice(w3d, "setnx-expire", 1, 100), slice(w3d, "redquorum", 0, 100))
 }
 
 func TestRatiosAreToTheFloorOfTheSameRepetition(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 const repository = "../.."
@@ -41,9 +43,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			continue
 		}
 		for _, m := range caseName.FindAllStringSubmatch(text, -1) {
-			if !strings.Contains(cases, "\ncase "+m[1]+"\n") {
-				t.Errorf("%s names the case %q, which does not exist", document, m[1])
-			}
+			assert.Contains(t, cases, "\ncase "+m[1]+"\n", "%s names the case %q, which does not exist", document, m[1])
 		}
 		for _, name := range fileName.FindAllString(text, -1) {
 			assert.NotEmpty(t, files(name), "%s names the file %s, which does not exist", document, name)
@@ -103,9 +103,7 @@ func TestCitationsNameHeadingsOfTheProtocol(t *testing.T) {
 	sources := textsOf(t)
 	headings := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(sources[protocol], -1) {
-		if headings[m[1]] {
-			t.Errorf("%s has two headings %q", protocol, m[1])
-		}
+		assert.False(t, headings[m[1]], "%s has two headings %q", protocol, m[1])
 		headings[m[1]] = true
 	}
 	cites := regexp.MustCompile(regexp.QuoteMeta(protocol) + `,[\s/-]*"([^"]+)"`) // a comment may break the line in it
@@ -126,11 +124,8 @@ func documents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, pattern := range []string{"*.md", "*/*.md"} {
-		paths, err := filepath.Glob(filepath.Join(repository, pattern))
-		require.NoError(t, err)
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			require.NoError(t, err)
+		for _, path := range rt.Must(filepath.Glob(filepath.Join(repository, pattern)))(t) {
+			text := rt.Must(os.ReadFile(path))(t)
 			rel, _ := filepath.Rel(repository, path)
 			all[rel] = string(text)
 		}
@@ -142,17 +137,14 @@ func documents(t *testing.T) map[string]string {
 // What the documents say to make can be made.
 func TestDocumentsNameTargetsThatExist(t *testing.T) {
 	t.Parallel()
-	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
-	require.NoError(t, err)
+	makefile := rt.Must(os.ReadFile(filepath.Join(repository, "Makefile")))(t)
 	named := regexp.MustCompile("(?m)(?:`|^ *)make ([a-z][a-z-]*)[^\\n`]*(?:`|$)")
 	seen := 0
 	for name, text := range documents(t) {
 		for _, part := range append(fenced.FindAllString(text, -1), regexp.MustCompile("`make [^`\n]*`").FindAllString(text, -1)...) {
 			for _, m := range named.FindAllStringSubmatch(part, -1) {
 				seen++
-				if !regexp.MustCompile(`(?m)^` + m[1] + `:`).Match(makefile) {
-					t.Errorf("%s says make %s", name, m[1])
-				}
+				assert.True(t, regexp.MustCompile(`(?m)^`+m[1]+`:`).Match(makefile), "%s says make %s", name, m[1])
 			}
 		}
 	}

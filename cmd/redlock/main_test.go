@@ -16,6 +16,7 @@ import (
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // command runs one command line in this process.
@@ -106,11 +107,9 @@ func TestLongDemoOnMembersOfEveryKind(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, NodeTimeout: 20 * time.Second})
-	require.NoError(t, err)
+	s := rt.Must(redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, NodeTimeout: 20 * time.Second}))(t)
 	t.Cleanup(func() { _ = s.Close() })
-	group, err := redistest.StartGroup(ctx, redistest.GroupConfig{Sentinels: 2, DownAfter: 20 * time.Second})
-	require.NoError(t, err)
+	group := rt.Must(redistest.StartGroup(ctx, redistest.GroupConfig{Sentinels: 2, DownAfter: 20 * time.Second}))(t)
 	t.Cleanup(func() { _ = group.Close() })
 	plain := redistest.NewEmbedded()
 	t.Cleanup(func() { _ = plain.Close() })

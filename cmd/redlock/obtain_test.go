@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -19,8 +20,7 @@ import (
 func queued(t *testing.T, c *redlock.Client, key string) {
 	t.Helper()
 	eventually(t, "it waits at every member", func() bool {
-		in, err := c.Inspect(t.Context(), key)
-		require.NoError(t, err)
+		in := rt.Must(c.Inspect(t.Context(), key))(t)
 		for _, v := range in.Members {
 			if len(v.Queue) == 0 {
 				return false
@@ -35,9 +35,7 @@ func holding(t *testing.T, urls []string, key string) (*redlock.Client, *redlock
 	client, err := redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{MemberTimeout: patience, DialTimeout: patience, MaxTTL: 5 * time.Minute}))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	lease, err := client.Mutex(key).Lock(t.Context())
-	require.NoError(t, err)
-	return client, lease
+	return client, rt.Must(client.Mutex(key).Lock(t.Context()))(t)
 }
 
 // What members grant to a waiter is short (3 s), in case it has died. What a script gets is not.

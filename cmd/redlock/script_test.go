@@ -75,8 +75,7 @@ func markFresh(t *testing.T, urls []string, maxTTL time.Duration) {
 	}), redlock.WithFreshMembers())
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
-	lease := rt.Must(c.Mutex("markFresh").Lock(ctx))(t)
-	require.NoError(t, lease.Unlock(ctx))
+	require.NoError(t, rt.Must(c.Mutex("markFresh").Lock(ctx))(t).Unlock(ctx))
 }
 
 // patience is for what succeeds on a busy machine, too, however long that takes. Members that are not there refuse at once.

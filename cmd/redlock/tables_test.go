@@ -59,13 +59,11 @@ func column(rows [][]string, i int) (cells []string) {
 // parsed is the source of a package, without its tests.
 func parsed(t *testing.T, folder string) (files []*ast.File) {
 	t.Helper()
-	paths := rt.Must(filepath.Glob(filepath.Join(repository, folder, "*.go")))(t)
-	for _, path := range paths {
+	for _, path := range rt.Must(filepath.Glob(filepath.Join(repository, folder, "*.go")))(t) {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
-		require.NoError(t, err)
+		file := rt.Must(parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution))(t)
 		files = append(files, file)
 	}
 	require.NotEmpty(t, files)
@@ -199,8 +197,7 @@ func TestTablesOfURLsAreTheCode(t *testing.T) {
 	}
 	assert.ElementsMatch(t, options, column(rows, 0))
 	seconds := func(url string) string {
-		target := rt.Must(node.ParseTarget(url))(t)
-		return fmt.Sprint(target.FailoverLag().Seconds(), " s")
+		return fmt.Sprint(rt.Must(node.ParseTarget(url))(t).FailoverLag().Seconds(), " s")
 	}
 	defaults := map[string]string{"failover_lag": seconds("redis-cluster://a") + ", " + seconds("redis-sentinel://a/name")}
 	_, comments := configFields(t, "node")

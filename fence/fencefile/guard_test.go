@@ -196,8 +196,7 @@ func TestBadTokensLeaveNothing(t *testing.T) {
 		assert.ErrorIs(t, g.Check(t.Context(), "r", token), want)
 		assert.ErrorIs(t, g.WriteFile(t.Context(), "r", token, name, nil, 0o600), want)
 	}
-	left := rt.Must(os.ReadDir(dir))(t)
-	assert.Empty(t, left)
+	assert.Empty(t, rt.Must(os.ReadDir(dir))(t))
 
 	assert.ErrorContains(t, rt.Err(Open("")), "no folder")
 	assert.Error(t, rt.Err(Open(filepath.Join(must(os.Executable()), "below a file"))))
@@ -284,8 +283,7 @@ func TestWriteThatFailsLeavesTheFileAndKeepsTheToken(t *testing.T) {
 	assert.ErrorIs(t, step, os.ErrNotExist)
 	require.ErrorAs(t, g.WriteFile(t.Context(), "r", 6, guards(dir), nil, 0o600), &step, "a folder is in the way")
 	assert.ErrorIs(t, g.WriteFile(t.Context(), "r", 5, name, nil, 0o600), fence.ErrStale)
-	content := rt.Must(os.ReadFile(name))(t)
-	assert.Equal(t, "five", string(content))
+	assert.Equal(t, "five", string(rt.Must(os.ReadFile(name))(t)))
 	left := rt.Must(os.ReadDir(dir))(t)
 	assert.Len(t, left, 2, "the file and the folder of the guard: %v", left)
 

@@ -87,8 +87,7 @@ func (s *service) call(ctx context.Context, request []byte) (*wrapperspb.BytesVa
 
 func ask(ctx context.Context, conn *grpc.ClientConn, request string) (string, error) {
 	out := new(wrapperspb.BytesValue)
-	err := conn.Invoke(ctx, method, wrapperspb.Bytes([]byte(request)), out)
-	return string(out.Value), err
+	return string(out.Value), conn.Invoke(ctx, method, wrapperspb.Bytes([]byte(request)), out)
 }
 
 func with(ctx context.Context, tokens ...string) context.Context {

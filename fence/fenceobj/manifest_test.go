@@ -137,9 +137,7 @@ func TestGuardedManifestLosesNothing(t *testing.T) {
 }
 
 // Answers are lost, of writes that have happened, of those that have not, and of those that happen later.
-func TestLostAnswersLoseNoAddition(t *testing.T) {
-	faketime.Test(t, lostAnswers)
-}
+func TestLostAnswersLoseNoAddition(t *testing.T) { faketime.Test(t, lostAnswers) }
 
 func lostAnswers(t *testing.T) {
 	m := newMemory()
@@ -214,10 +212,7 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 			return lost
 		}
 	}
-	state := func(g *Guard) string {
-		s := rt.Must(g.Claim(ctx, "r", 9))(t)
-		return string(s)
-	}
+	state := func(g *Guard) string { return string(rt.Must(g.Claim(ctx, "r", 9))(t)) }
 
 	m, g := begin() // it has happened
 	once(m, func(apply func() error) { require.NoError(t, apply()) })
@@ -323,13 +318,11 @@ func TestStateThatIsTooLarge(t *testing.T) {
 	puts := 0
 	m.answer = func(func() error) error { puts++; return fmt.Errorf("%w: 64 MiB", ErrTooLarge) }
 	err := g.Commit(ctx, "r", 5, []byte("large"))
-	step := rt.As[*fence.StepError](t, err)
-	assert.Equal(t, fence.StepEnter, step.Step)
+	assert.Equal(t, fence.StepEnter, rt.As[*fence.StepError](t, err).Step)
 	assert.ErrorIs(t, err, ErrTooLarge)
 	assert.Equal(t, 1, puts, "it is not tried again")
 	m.answer = nil
-	state := rt.Must(g.Claim(ctx, "r", 5))(t)
-	assert.Nil(t, state)
+	assert.Nil(t, rt.Must(g.Claim(ctx, "r", 5))(t))
 }
 
 func TestCommitWantsAClaim(t *testing.T) {
@@ -347,8 +340,7 @@ func TestCommitWantsAClaim(t *testing.T) {
 
 	broken := errors.New("broken")
 	err := g.Update(ctx, "r", 7, func(state []byte) ([]byte, error) { state[0] = 'x'; return nil, broken })
-	step := rt.As[*fence.StepError](t, err)
-	assert.Equal(t, fence.StepWrite, step.Step)
+	assert.Equal(t, fence.StepWrite, rt.As[*fence.StepError](t, err).Step)
 	assert.ErrorIs(t, err, broken)
 	require.NoError(t, g.Commit(ctx, "r", 6, []byte("six")), "an update that failed has claimed nothing")
 	assert.NotEqual(t, g.DataName(5), g.DataName(5))
@@ -381,8 +373,7 @@ func TestBadInputOfManifests(t *testing.T) {
 	require.ErrorAs(t, err, &step)
 	assert.Equal(t, fence.StepCommit, step.Step, "the write was begun")
 	assert.ErrorIs(t, err, context.Canceled)
-	state := rt.Must(g.Claim(ctx, "r", 5))(t)
-	assert.Nil(t, state)
+	assert.Nil(t, rt.Must(g.Claim(ctx, "r", 5))(t))
 	whole := m.objects[g.Key("r")]
 	for _, body := range []string{
 		"", "{}", string(whole.body[:len(whole.body)-1]), strings.Replace(string(whole.body), `"5"`, `5`, 1),

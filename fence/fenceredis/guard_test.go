@@ -146,15 +146,13 @@ func TestCommandsAnswerThroughTheGuard(t *testing.T) {
 			assert.Equal(t, tc.want, got, "%v", tc.command)
 		}
 		_, err := run(6, "LPUSH", "k", "a")
-		step := rt.As[*fence.StepError](t, err)
-		assert.Equal(t, fence.StepWrite, step.Step)
+		assert.Equal(t, fence.StepWrite, rt.As[*fence.StepError](t, err).Step)
 		refused := rt.As[*CommandError](t, err)
 		assert.Contains(t, refused.Reply, "WRONGTYPE")
 		_, err = run(5, "SET", "k", "late")
 		assert.Equal(t, &fence.StaleError{Resource: "k", Token: 5, Highest: 6}, err)
 		require.ErrorAs(t, rt.Err(run(7, "NOSUCHCOMMAND", "k")), &refused)
-		v := rt.Must(s.Do(ctx, "GET", "k"))(t)
-		assert.Equal(t, "8", v)
+		assert.Equal(t, "8", rt.Must(s.Do(ctx, "GET", "k"))(t))
 	})
 }
 
@@ -219,15 +217,13 @@ func TestDamagedKeyAcceptsNobody(t *testing.T) {
 			assert.ErrorIs(t, g.Check(ctx, "k", 9), ErrDamaged, "%q", text)
 			_, err := g.Run(ctx, "k", 9, nil, "SET", "k", "v")
 			assert.ErrorIs(t, err, ErrDamaged, "%q", text)
-			step := rt.As[*fence.StepError](t, err)
-			assert.Equal(t, fence.StepEnter, step.Step, "the command did not run")
+			assert.Equal(t, fence.StepEnter, rt.As[*fence.StepError](t, err).Step, "the command did not run")
 		}
 		require.NoError(t, rt.Err(s.Do(ctx, "DEL", key)))
 		require.NoError(t, rt.Err(s.Do(ctx, "RPUSH", key, "5")))
 		step := rt.As[*fence.StepError](t, g.Check(ctx, "k", 9))
 		assert.True(t, strings.Contains(step.Error(), "WRONGTYPE"), "%v", step)
-		v := rt.Must(s.Do(ctx, "EXISTS", "k"))(t)
-		assert.Equal(t, int64(0), v)
+		assert.Equal(t, int64(0), rt.Must(s.Do(ctx, "EXISTS", "k"))(t))
 	})
 }
 

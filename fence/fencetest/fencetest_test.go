@@ -285,8 +285,7 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 		}, "ClaimAloneRefusesTheWriteBefore"},
 		{"writes what it has refused", shelved(func(s *shelf) {
 			s.enter = func(ctx context.Context, resource string, token uint64, write func() error) error {
-				err := s.guard.Check(ctx, resource, token)
-				return errors.Join(err, write())
+				return errors.Join(s.guard.Check(ctx, resource, token), write())
 			}
 		}), "ClaimAloneRefusesTheWriteBefore"},
 		{"counts the rows that a write has changed", shelved(func(s *shelf) {
@@ -312,9 +311,7 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 			s.left = func(values map[string]string) map[string]string { return map[string]string{"r": "si"} }
 		}), "CrashLeavesNoHalfWrite"},
 	} {
-		t.Run(tc.fault, func(t *testing.T) {
-			assert.Contains(t, failing(t, tc.newGuard), tc.want)
-		})
+		t.Run(tc.fault, func(t *testing.T) { assert.Contains(t, failing(t, tc.newGuard), tc.want) })
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // told judges holds in the order in which they are told.
@@ -186,12 +187,9 @@ func TestStreamKnowsTokensOfForgottenReadersAndWriters(t *testing.T) {
 func TestStoreLosesWhatTwoHoldersWriteAtOnceUnlessItIsGuarded(t *testing.T) {
 	var s Store
 	for _, guarded := range []bool{true, false} {
-		first, err := s.Read("k", guarded, 33)
-		require.NoError(t, err)
-		second, err := s.Read("k", guarded, 34)
-		require.NoError(t, err)
-		require.NoError(t, s.Add(second, 34))
-		err = s.Add(first, 33)
+		first := rt.Must(s.Read("k", guarded, 33))(t)
+		require.NoError(t, s.Add(rt.Must(s.Read("k", guarded, 34))(t), 34))
+		err := s.Add(first, 33)
 		if guarded {
 			require.ErrorIs(t, err, fence.ErrStale)
 			continue

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
@@ -118,8 +119,7 @@ func TestEmbeddedServesTCP(t *testing.T) {
 	late := dial(t, &net.Dialer{}, addr)
 	require.NoError(t, late.Send([]string{"PING"}))
 	e.Resume()
-	v := rt.Must(late.ReceiveFor(time.Minute))(t)
-	require.Equal(t, "PONG", v)
+	require.Equal(t, "PONG", rt.Must(late.ReceiveFor(time.Minute))(t))
 
 	e.Faults().Cut()
 	require.Error(t, rt.Err(c.ReceiveFor(time.Minute)))
@@ -222,13 +222,9 @@ func storm(t *testing.T, c *redistest.Cluster, length time.Duration) {
 		l.Heal()
 		s.Resume()
 		if rnd.IntN(3) == 0 {
-			if err := s.Restart(true); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, s.Restart(true))
 		} else if _, err := s.Do(ctx, "PING"); err != nil && ctx.Err() == nil {
-			if err := s.Restart(true); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, s.Restart(true))
 		}
 		time.Sleep(length / 200)
 	}

@@ -23,8 +23,7 @@ func told(t *testing.T, r interface {
 	Do(ctx context.Context, args ...string) (any, error)
 }, args ...string) any {
 	t.Helper()
-	v := rt.Must(r.Do(t.Context(), args...))(t)
-	return v
+	return rt.Must(r.Do(t.Context(), args...))(t)
 }
 
 func TestRealPersistence(t *testing.T) {
@@ -90,8 +89,7 @@ func TestLinkPassesOnWhatAServerSaysBeforeItHangsUp(t *testing.T) {
 			_, _ = conn.Write([]byte("PING\r\n"))
 			runtime.Gosched()
 		}
-		line := rt.Must(bufio.NewReader(conn).ReadString('\n'))(t)
-		require.Equal(t, "-ERR max number of clients reached\r\n", line)
+		require.Equal(t, "-ERR max number of clients reached\r\n", rt.Must(bufio.NewReader(conn).ReadString('\n'))(t))
 		require.NoError(t, conn.Close())
 	}
 }

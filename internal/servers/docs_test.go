@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/tested"
 )
 
@@ -47,10 +48,8 @@ func TestServerRingIsOfTestsThatNeedAServer(t *testing.T) {
 	assert.Equal(t, usual, tested.Redis70.Name())
 	tests := 0
 	for pkg, names := range ring {
-		files, err := filepath.Glob("../../" + pkg + "/*_test.go")
-		require.NoError(t, err)
-		needs, err := needing(files...)
-		require.NoError(t, err)
+		files := rt.Must(filepath.Glob("../../" + pkg + "/*_test.go"))(t)
+		needs := rt.Must(needing(files...))(t)
 		for _, name := range names {
 			tests++
 			assert.True(t, slices.Contains(needs, name), "%s has no %s that needs a server", pkg, name)
@@ -62,9 +61,7 @@ func TestServerRingIsOfTestsThatNeedAServer(t *testing.T) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../" + path)
-	require.NoError(t, err)
-	return string(text)
+	return string(rt.Must(os.ReadFile("../../" + path))(t))
 }
 
 // linesOf reads "Tested with Redis 7.0 and 7.2, Valkey 8.0: …", of which a document has one.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/tested"
 )
 
@@ -32,26 +33,21 @@ func helper(t *testing.T) { deeper(t) }
 func deeper(t *testing.T) { redistest.StartSharded(t.Context(), c) }
 func (w world) begin(t *testing.T) { deeper(t) }
 `), 0o600))
-	found, err := needing(a, b)
-	require.NoError(t, err)
+	found := rt.Must(needing(a, b))(t)
 	require.Equal(t, []string{"TestByHelper", "TestByMethod", "TestByTable", "TestDirectly"}, found)
 
-	_, err = needing(filepath.Join(dir, "none_test.go"))
-	require.Error(t, err)
+	require.Error(t, rt.Err(needing(filepath.Join(dir, "none_test.go"))))
 }
 
 func TestVersionsAreAllButTheUsualOneOrThoseThatAreNamed(t *testing.T) {
-	all, err := choose(nil)
-	require.NoError(t, err)
+	all := rt.Must(choose(nil))(t)
 	require.Len(t, all, len(list)-1)
 	for _, s := range all {
 		require.NotEqual(t, usual, s.Name())
 	}
-	some, err := choose([]string{"valkey-9.1", usual})
-	require.NoError(t, err)
+	some := rt.Must(choose([]string{"valkey-9.1", usual}))(t)
 	require.Equal(t, []string{"valkey-9.1", usual}, []string{some[0].Name(), some[1].Name()})
-	_, err = choose([]string{"redis-1.0"})
-	require.ErrorContains(t, err, `"redis-1.0"`)
+	require.ErrorContains(t, rt.Err(choose([]string{"redis-1.0"})), `"redis-1.0"`)
 }
 
 // A package's tests are this test, in a process of its own: it tells which server is first in PATH.
@@ -61,8 +57,7 @@ func TestEachVersionIsInFrontOfPathAndOneThatCannotBeHadFails(t *testing.T) {
 		return
 	}
 	t.Setenv("REDQUORUM_SERVERS_TEST", "1")
-	binary, err := os.Executable()
-	require.NoError(t, err)
+	binary := rt.Must(os.Executable())(t)
 	good, bad := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(good, "here"), nil, 0o600))
 	dirs := map[string]string{"a-1.0": good, "b-1.0": bad}

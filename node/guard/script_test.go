@@ -595,8 +595,7 @@ var guardCases = []guardCase{
 		for _, id := range []string{repl, ""} {
 			s.flush()
 			s.run(markCommand("run", leases, 0, neverForgot)) // notes none
-			m := s.run(plainHome.markCommand("run", id, leases, 0, forgot, 0))
-			require.Equal(s, forgot, m.state)
+			require.Equal(s, forgot, s.run(plainHome.markCommand("run", id, leases, 0, forgot, 0)).state)
 			require.Equal(s, id, s.ask("HGET", member.MarkerKey, "repl"))
 			s.unchangedAt(plainHome, plainHome.markCommand("run", id, leases, rest, neverForgot, 0))
 			s.unchanged(markCommand("run", leases, rest, neverForgot))

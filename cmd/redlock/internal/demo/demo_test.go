@@ -3,7 +3,6 @@ package demo
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // Workers that ask members of their own, and so do not exclude each other, must not get away with it.
@@ -20,8 +20,7 @@ func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
 	d := &demo{options: o, store: &store{}}
 	defer d.closeClients()
 	for range o.Workers {
-		m, err := embeddedMembers()
-		require.NoError(t, err)
+		m := rt.Must(embeddedMembers())(t)
 		defer func() { _ = m.close() }()
 		if d.members == nil {
 			d.members, d.board = m, newBoard(o.Workers, m.names)
@@ -53,11 +52,7 @@ func TestWorkersThatDoNotExcludeEachOtherAreFound(t *testing.T) {
 func TestStoreRefusesStaleWrites(t *testing.T) {
 	t.Parallel()
 	var s store
-	read := func(token uint64) int {
-		v, err := s.read(token)
-		require.NoError(t, err)
-		return v
-	}
+	read := func(token uint64) int { return rt.Must(s.read(token))(t) }
 	require.NoError(t, s.write(0, 10, read(10)+1))
 	overtaken := s.watch(10)
 	if err := s.write(0, 10, read(10)+1); err != nil { // its own: not an overtaking
@@ -68,20 +63,14 @@ func TestStoreRefusesStaleWrites(t *testing.T) {
 		require.NoError(t, s.write(1, 12, read(12)+1))
 	}
 	assert.Equal(t, (overtaking{1, 12}), <-overtaken)
-	if err := s.write(0, 10, 77); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("stale write: %v", err)
-	}
+	assert.ErrorIs(t, s.write(0, 10, 77), fence.ErrStale, "stale write")
 	if value, accepted, refused := s.books(); value != 4 || accepted != 4 || refused != 1 {
 		t.Errorf("value %d, %d accepted, %d refused", value, accepted, refused)
 	}
-	if _, err := s.read(10); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("stale read: %v", err)
-	}
+	assert.ErrorIs(t, rt.Err(s.read(10)), fence.ErrStale, "stale read")
 	// Who has read with a later token is not undone by who has not written yet.
 	read(13)
-	if err := s.write(1, 12, 88); !errors.Is(err, fence.ErrStale) {
-		t.Errorf("write after a later read: %v", err)
-	}
+	assert.ErrorIs(t, s.write(1, 12, 88), fence.ErrStale, "write after a later read")
 }
 
 func testSnapshot() snapshot {

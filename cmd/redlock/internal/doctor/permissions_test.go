@@ -57,8 +57,7 @@ func TestTryingEndsNobodysConnection(t *testing.T) {
 	s := rt.Must(redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	start := func() *node.Node {
-		n, err := node.New(node.Config{Addr: s.Addr(), DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second})
-		require.NoError(t, err)
+		n := rt.Must(node.New(node.Config{Addr: s.Addr(), DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second}))(t)
 		t.Cleanup(func() { _ = n.Close(context.Background()) })
 		require.NoError(t, up(t.Context(), n, 20*time.Second))
 		return n
@@ -133,12 +132,9 @@ func TestWhatTheUserLacksIsFoundByTrying(t *testing.T) {
 	rules(t, s, "-wait")
 	assert.Equal(t, []string{"WAIT"}, look().Denied, "without wait")
 
-	keys := rt.Must(s.Do(t.Context(), "KEYS", "*"))(t)
-	assert.Equal(t, []any{"app:held"}, keys, "it left")
-	value := rt.Must(s.Do(t.Context(), "HGETALL", "app:held"))(t)
-	assert.Len(t, value, 2, "the lock")
-	ttl := rt.Must(s.Do(t.Context(), "PTTL", "app:held"))(t)
-	assert.Equal(t, int64(-1), ttl)
+	assert.Equal(t, []any{"app:held"}, rt.Must(s.Do(t.Context(), "KEYS", "*"))(t), "it left")
+	assert.Len(t, rt.Must(s.Do(t.Context(), "HGETALL", "app:held"))(t), 2, "the lock")
+	assert.Equal(t, int64(-1), rt.Must(s.Do(t.Context(), "PTTL", "app:held"))(t))
 }
 
 // A server that cannot tell, because it is older, is not taken for one that permits everything.

@@ -49,9 +49,7 @@ func TestFlagsBeforeEnvironmentBeforeFileBeforeDefaults(t *testing.T) {
 		from[v.Name] = v.From
 	}
 	for name, want := range map[string]string{"ttl": "flag", "max-ttl": "environment", "prefix": "file", "max-hold": "default", "username": "not set"} {
-		if from[name] != want {
-			t.Errorf("%s comes from %q, want %q", name, from[name], want)
-		}
+		assert.False(t, from[name] != want, "%s comes from %q, want %q", name, from[name], want)
 	}
 }
 
@@ -166,9 +164,7 @@ func TestMistakes(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	s = &Settings{TLSCert: empty, TLSKey: empty}
-	if _, err := s.TLS(); err == nil {
-		t.Error("a wrong certificate passes")
-	}
+	assert.Error(t, rt.Err(s.TLS()), "a wrong certificate passes")
 }
 
 // A user is no secret, and where the password is to be found is none either.
@@ -179,9 +175,7 @@ func TestUsersMayBeOnTheCommandLine(t *testing.T) {
 		"redis://locker@h?password_env=MYPW", "redis://locker@h/0?db=0&password_file=" + file,
 		"redis-cluster://locker@h:1,g:2?password_env=MYPW", "redis-sentinel://locker@h:1,g:2/m?password_env=MYPW&sentinel_password_env=MYPW",
 	} {
-		if _, err := Load(map[string]string{"members": u}, env(), ""); err != nil {
-			t.Errorf("%s: %v", u, err)
-		}
+		assert.NoError(t, rt.Err(Load(map[string]string{"members": u}, env(), "")), "%s", u)
 	}
 	// What may be a password that lacks its colon is not told.
 	for _, u := range []string{"redis://" + canary + "@h:x", "redis://" + canary + "@", "redis://" + canary + "@h?password_env=NONE"} {
