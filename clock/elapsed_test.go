@@ -95,13 +95,3 @@ func TestReadingTheClocksDoesNotAllocate(t *testing.T) {
 	}))
 	_ = sum
 }
-
-func BenchmarkUntil(b *testing.B) {
-	now := time.Now()
-	deadline := now.Add(time.Second)
-	var sum time.Duration
-	for b.Loop() {
-		sum += clock.Until(deadline, now)
-	}
-	_ = sum
-}

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
 )
 
 func TestRepliesOfEveryShape(t *testing.T) {
@@ -53,5 +56,33 @@ func TestMemberTellsThatReplicasMustAcknowledge(t *testing.T) {
 	for acks := range 2 {
 		n, _ := joining(t, answer, func(c *Config) { c.MinReplicasAck = acks })
 		require.True(t, n.State().Up && n.State().Acks == (acks > 0), "%d replicas: %+v", acks, n.State())
+	}
+}
+
+// signal is a Sink for one call at a time.
+type signal chan struct{}
+
+func (s signal) Done(*member.Call) { s <- struct{}{} }
+
+func TestAnsweredCallAllocatesNothing(t *testing.T) {
+	s := startRedis(t)
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{setScript, delScript}})
+	eval := resp.Command("EVALSHA", scriptSHA(setScript), "1", "k", "v", "tag")
+	for name, c := range map[string]*member.Call{
+		"integer":       {Command: member.Command{Cmd: resp.Command("INCR", "n")}},
+		"string":        {Command: member.Command{Cmd: resp.Command("ECHO", "hello")}},
+		"array":         {Command: member.Command{Cmd: resp.Command("TIME")}},
+		"tagged script": {Command: member.Command{Cmd: eval[:len(eval)-len("$3\r\ntag\r\n")], Tagged: true}},
+		"late":          {Command: member.Command{Cmd: resp.Command("INCR", "n")}, Delivery: member.Delivery{Late: true}},
+	} {
+		done := make(signal, 1)
+		c.Sink = done
+		one := func() {
+			n.Submit(c)
+			<-done
+		}
+		one()
+		allocs := testing.AllocsPerRun(2000, one)
+		require.True(t, allocs == 0 && c.Outcome == member.Answered, "%s: %v allocations, %v, %v", name, allocs, c.Outcome, c.Err)
 	}
 }

@@ -314,24 +314,6 @@ func TestFailureTellsCountsAndEveryCause(t *testing.T) {
 	require.Less(t, len(member.Quote(strings.Repeat("\x00", 5000))), 300)
 }
 
-func BenchmarkRound(b *testing.B) {
-	_, ms := fakes(5)
-	for i, m := range ms {
-		m.(*fake).auto = member.Answered
-		ms[i] = instant{}
-	}
-	var pool Rounds
-	q := Question{To: All(5), Need: 3, Judge: yes{}, Command: member.Command{Cmd: make([]byte, 300)}}
-	b.ReportAllocs()
-	for b.Loop() {
-		r := pool.Start(ms, &q)
-		if v, _ := r.Wait(context.Background(), time.Now(), 0); v != Won {
-			b.Fatal(v)
-		}
-		r.Free()
-	}
-}
-
 type yes struct{}
 
 func (yes) Judge(*Round, *member.Call) Vote { return Yes }

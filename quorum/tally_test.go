@@ -82,13 +82,6 @@ func TestTallyAgreesWithTryingEveryFuture(t *testing.T) {
 	}
 }
 
-func BenchmarkTally(b *testing.B) {
-	v := votes("YYN.?")
-	for b.Loop() {
-		Tally(v, 3)
-	}
-}
-
 // A number of refusals decides as well: a round is open while it can be won, and, once it has a
 // refusal, while it can have that number of them.
 func TestRefusalsDecideToo(t *testing.T) {

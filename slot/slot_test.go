@@ -136,33 +136,4 @@ func TestTagsAreThoseOfAllVersions(t *testing.T) {
 
 var slotSink uint16
 
-// go test -bench . -count 10 ./slot | tee new.txt && benchstat old.txt new.txt
-func BenchmarkOf(b *testing.B) {
-	for name, key := range map[string]string{
-		"plain=32":   "orders/eu-west-1/invoice/1234567",
-		"tagged=32":  "redlock:{orders/eu-west-1/12345}",
-		"plain=1024": strings.Repeat("x", 1024),
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				slotSink = slot.Of(key)
-			}
-		})
-	}
-}
-
 var siblingSink string
-
-func BenchmarkSibling(b *testing.B) {
-	for name, key := range map[string]string{
-		"plain": "orders/eu-west-1/invoice/1234567", "tagged": "redlock:{orders/eu-west-1}:12345", "other": "a}orders/eu-west-1/invoice/12345{",
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				siblingSink = slot.Sibling("redquorum:q", key)
-			}
-		})
-	}
-}
