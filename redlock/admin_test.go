@@ -17,8 +17,7 @@ import (
 )
 
 func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
-	Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
-		a, b := JoinAll(t, cluster), JoinAll(t, cluster)
+	Pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, a, b *Peer) {
 		seen := rt.Must(a.Inspect(t.Context(), "k"))(t)
 		require.Empty(t, seen.Holders)
 		held := a.Lock(t, "k", TTL(10*time.Second))

@@ -16,8 +16,7 @@ import (
 
 // A snapshot of a machine that is started twice: both have the client's name, and the number of its next attempt.
 func TestCopyOfAProcessIsAnotherOwner(t *testing.T) {
-	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		one, two := JoinAll(t, cluster), JoinAll(t, cluster)
+	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, one, two *Peer) {
 		two.uuid = one.uuid
 		two.seq.Store(one.seq.Load())
 		l := one.Hold(t, "k")
@@ -211,9 +210,7 @@ func TestOneProcessUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
 // The server does not say which keys it forbids.
 func TestErrorOfOpenNamesTheKeysThatAUserLacks(t *testing.T) {
 	denied := &member.ReplyError{Kind: member.KindAuth, Text: "NOPERM this user has no permissions to access one of the keys used as arguments"}
-	err := withNeed(fmt.Errorf("marker: %w", denied))
-	require.ErrorIs(t, err, denied)
-	require.ErrorContains(t, err, "~redquorum:*")
+	rt.Says(t, withNeed(fmt.Errorf("marker: %w", denied)), denied, "~redquorum:*")
 	denied.Text = "NOPERM this user has no permissions to access one of the channels used as arguments"
 	require.ErrorContains(t, withNeed(denied), "&redquorum:inbox:*")
 	for _, other := range []error{nil, member.ErrDown, &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS invalid username-password pair"}} {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/node"
 )
 
@@ -26,9 +27,7 @@ func TestDurationWithoutItsUnitIsRefused(t *testing.T) {
 		for d, why := range map[time.Duration]string{60: name + " is 60ns, must be at least 1ms", 1 << 62: "must be at most 876000h0m0s"} {
 			cfg := Config{}
 			reflect.ValueOf(&cfg).Elem().FieldByName(name).SetInt(int64(d))
-			err := cfg.withDefaults().validate()
-			require.ErrorIs(t, err, ErrInput, name)
-			require.ErrorContains(t, err, why)
+			rt.Says(t, cfg.withDefaults().validate(), ErrInput, why, name)
 		}
 	}
 	for _, d := range []time.Duration{-1, 0, time.Millisecond, 100 * 365 * 24 * time.Hour} {

@@ -57,28 +57,26 @@ func TestLateDowngradeMakesNoReaderOfAWriter(t *testing.T) {
 // A member that an adoption has not reached gives the vote to the adopter also after a Downgrade, or frees it with its release.
 func TestDowngradeOfAnAdoptedLeaseKnowsWhatItIsToMove(t *testing.T) {
 	for _, downgrade := range []bool{false, true} {
-		t.Run(fmt.Sprint("downgrade ", downgrade), func(t *testing.T) {
-			redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
-				first, err := p.RWMutex("k", redlock.AutoRenew(30*time.Second)).Lock(t.Context())
+		t.Run(fmt.Sprint("downgrade ", downgrade), inPair(3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
+			first, err := p.RWMutex("k", redlock.AutoRenew(30*time.Second)).Lock(t.Context())
+			require.NoError(t, err)
+			time.Sleep(10 * time.Millisecond)
+			h := handoff(t, first)
+			q.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 2)
+			time.Sleep(10 * time.Millisecond)
+			l := adopt(t, q, h)
+			if downgrade {
+				l, err = l.Downgrade(t.Context())
 				require.NoError(t, err)
-				time.Sleep(10 * time.Millisecond)
-				h := handoff(t, first)
-				q.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 2)
-				time.Sleep(10 * time.Millisecond)
-				l := adopt(t, q, h)
-				if downgrade {
-					l, err = l.Downgrade(t.Context())
-					require.NoError(t, err)
-				}
-				q.EveryLink(func(l *redistest.Link) { l.Refuse(false) }, 2)
-				time.Sleep(12 * time.Second) // a renewal
-				votes := l.Votes()
-				require.NoError(t, l.Unlock(t.Context()))
-				require.Equal(t, 3, votes)
-				synctest.Wait()
-				redlock.NothingLeft(t, cluster)
-			})
-		})
+			}
+			q.EveryLink(func(l *redistest.Link) { l.Refuse(false) }, 2)
+			time.Sleep(12 * time.Second) // a renewal
+			votes := l.Votes()
+			require.NoError(t, l.Unlock(t.Context()))
+			require.Equal(t, 3, votes)
+			synctest.Wait()
+			redlock.NothingLeft(t, cluster)
+		}))
 	}
 }
 

@@ -57,8 +57,7 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 				},
 			} {
 				err := call()
-				require.ErrorIs(t, err, redlock.ErrInput, op)
-				require.ErrorContains(t, err, tc.problem, op)
+				rt.Says(t, err, redlock.ErrInput, tc.problem, op)
 				require.ErrorAs(t, err, new(*redlock.InputError))
 			}
 		}
@@ -183,26 +182,24 @@ func TestCallThatCloseInterruptsSaysThatTheClientIsClosed(t *testing.T) {
 			"set limit":       func(ctx context.Context, p *caller) error { return p.Semaphore("k", 2).SetLimit(ctx, 1) },
 			"force unlock":    func(ctx context.Context, p *caller) error { _, err := p.ForceUnlock(ctx, "k"); return err },
 		} {
-			t.Run(op+", "+how.name, func(t *testing.T) {
-				withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
-					d.Pause()
-					ends := make(chan error, 1)
-					go func() { ends <- call(t.Context(), p) }()
-					synctest.Wait()
-					time.Sleep(100 * time.Millisecond)
-					start, closed := time.Now(), make(chan struct{})
-					go func() { _ = p.Close(); close(closed) }()
-					synctest.Wait() // it is being closed
-					how.then(p)
-					err := <-ends
-					took := time.Since(start)
-					<-closed
-					require.ErrorIs(t, err, redlock.ErrClosed)
-					require.NotErrorIs(t, err, redlock.ErrNoQuorum)
-					require.ErrorContains(t, err, op+" \"k\"")
-					require.Less(t, took, 200*time.Millisecond)
-				}, redlock.Quiet)
-			})
+			t.Run(op+", "+how.name, inOne(3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
+				d.Pause()
+				ends := make(chan error, 1)
+				go func() { ends <- call(t.Context(), p) }()
+				synctest.Wait()
+				time.Sleep(100 * time.Millisecond)
+				start, closed := time.Now(), make(chan struct{})
+				go func() { _ = p.Close(); close(closed) }()
+				synctest.Wait() // it is being closed
+				how.then(p)
+				err := <-ends
+				took := time.Since(start)
+				<-closed
+				require.ErrorIs(t, err, redlock.ErrClosed)
+				require.NotErrorIs(t, err, redlock.ErrNoQuorum)
+				require.ErrorContains(t, err, op+" \"k\"")
+				require.Less(t, took, 200*time.Millisecond)
+			}, redlock.Quiet))
 		}
 	}
 }
@@ -232,9 +229,7 @@ func TestErrorNamesTheCallThatTheOperatorMade(t *testing.T) {
 			}
 		}
 		require.NoError(t, p.Close())
-		_, err := p.ForcePermits(ctx, "k", seen.Holders[0])
-		require.ErrorIs(t, err, redlock.ErrClosed)
-		require.ErrorContains(t, err, "force permits")
+		rt.Says(t, rt.Err(p.ForcePermits(ctx, "k", seen.Holders[0])), redlock.ErrClosed, "force permits")
 	}, redlock.Quiet)
 }
 
@@ -470,19 +465,17 @@ func TestSplitIsHeldWhateverElseIsWrong(t *testing.T) {
 		"quarantined": func(d *redlocktest.Deployment) { d.Forget(2) },
 		"silent":      func(d *redlocktest.Deployment) { d.Pause(2) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
-				third(d)
-				p.Slow(0, 20*time.Millisecond)
-				q.Slow(20*time.Millisecond, 0)
-				time.Sleep(time.Second)
-				tries := []*redlock.Locking{later(t.Context(), p.Client.Mutex("k").TryLock), later(t.Context(), q.Client.Mutex("k").TryLock)}
-				for _, w := range tries {
-					require.ErrorIs(t, endOf(w), redlock.ErrHeld)
-				}
-				d.Resume(2)
-			}, redlock.Quiet)
-		})
+		t.Run(name, inTwo(3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
+			third(d)
+			p.Slow(0, 20*time.Millisecond)
+			q.Slow(20*time.Millisecond, 0)
+			time.Sleep(time.Second)
+			tries := []*redlock.Locking{later(t.Context(), p.Client.Mutex("k").TryLock), later(t.Context(), q.Client.Mutex("k").TryLock)}
+			for _, w := range tries {
+				require.ErrorIs(t, endOf(w), redlock.ErrHeld)
+			}
+			d.Resume(2)
+		}, redlock.Quiet))
 	}
 }
 
@@ -782,24 +775,22 @@ func TestDoSaysOnceHowItsLeaseEnded(t *testing.T) {
 			return redlock.Join(p.Mutex("k", short), p.Mutex("l")).Do(ctx, func(ctx context.Context, _ *redlock.Leases) error { return w(ctx) })
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
-				err := do(t.Context(), p, cause)
-				require.ErrorAs(t, err, new(*redlock.LostError))
-				require.Equal(t, 1, strings.Count(err.Error(), "lost"), "%v", err)
+		t.Run(name, inAlone(3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
+			err := do(t.Context(), p, cause)
+			require.ErrorAs(t, err, new(*redlock.LostError))
+			require.Equal(t, 1, strings.Count(err.Error(), "lost"), "%v", err)
 
-				err = do(t.Context(), p, func(ctx context.Context) error { return fmt.Errorf("job: %w", cause(ctx)) })
-				require.ErrorIs(t, err, redlock.ErrLost)
-				require.Equal(t, 1, strings.Count(err.Error(), "lost"), "%v", err)
+			err = do(t.Context(), p, func(ctx context.Context) error { return fmt.Errorf("job: %w", cause(ctx)) })
+			require.ErrorIs(t, err, redlock.ErrLost)
+			require.Equal(t, 1, strings.Count(err.Error(), "lost"), "%v", err)
 
-				err = do(t.Context(), p, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-				require.ErrorIs(t, err, context.Canceled)
-				require.ErrorIs(t, err, redlock.ErrLost, "which the function has not said")
+			err = do(t.Context(), p, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, redlock.ErrLost, "which the function has not said")
 
-				boom := errors.New("boom")
-				require.Equal(t, boom, do(t.Context(), p, func(context.Context) error { return boom }), "as it is")
-			})
-		})
+			boom := errors.New("boom")
+			require.Equal(t, boom, do(t.Context(), p, func(context.Context) error { return boom }), "as it is")
+		}))
 	}
 	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
 		ctx, cancel := context.WithCancel(t.Context())

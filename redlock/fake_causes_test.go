@@ -34,8 +34,7 @@ func TestErrorOfAWaitSaysWhatEachMemberToldLast(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				err := get(ctx)
 				cancel()
-				require.ErrorIs(t, err, redlock.ErrNoQuorum, kind)
-				require.ErrorContains(t, err, names[0]+": "+oom, kind)
+				rt.Says(t, err, redlock.ErrNoQuorum, names[0]+": "+oom, kind)
 				require.ErrorContains(t, err, names[1]+": "+oom, kind)
 				require.NotContains(t, err.Error(), names[2], "%s: it is up and votes", kind)
 				p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
@@ -83,8 +82,7 @@ func TestErrorOfACallWhoseContextEndedBlamesNobody(t *testing.T) {
 			"Leases.Unlock": allOf(t, p, "m").Unlock(ended), "SetLimit": p.Semaphore("s", 2).SetLimit(ended, 1),
 			"Adopt": errOfAdopt(ended, p, h),
 		} {
-			require.ErrorIs(t, err, context.Canceled, call)
-			require.ErrorContains(t, err, "0 of 3 members agreed, need 2 (0 refused, 0 failed or silent, 3 not waited for)", call)
+			rt.Says(t, err, context.Canceled, "0 of 3 members agreed, need 2 (0 refused, 0 failed or silent, 3 not waited for)", call)
 			require.NotContains(t, err.Error(), "no answer", call)
 		}
 		require.ErrorContains(t, rt.Err(p.Mutex("n").TryLock(rt.Within(t, 10*time.Millisecond))), "3 not waited for")
@@ -117,9 +115,7 @@ func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 			require.ErrorAs(t, err, &silent, call)
 			time.Sleep(5 * time.Second)
 		}
-		err := l.Unlock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrInDoubt)
-		require.ErrorContains(t, err, "no answer within 200ms (MemberTimeout)")
+		rt.Says(t, l.Unlock(t.Context()), redlock.ErrInDoubt, "no answer within 200ms (MemberTimeout)")
 	}, redlock.Quiet)
 }
 

@@ -77,8 +77,7 @@ func keepsBusy(c, other *redlock.Client, g int, got func(*redlock.Lease), handed
 // handed off. And every lease that it ever gave out is over.
 func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
 	for round := range 4 {
-		redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-			p, other := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
+		redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
 			p.Jitter(uint64(round), 2*time.Millisecond, 2*time.Millisecond, time.Millisecond)
 			var mu sync.Mutex
 			var leases []*redlock.Lease
@@ -120,7 +119,7 @@ func TestNothingOfAClientIsLeftAfterClose(t *testing.T) {
 				require.Error(t, l.Err())
 			}
 			cluster.Resume()
-		})
+		}, redlock.Quiet)
 	}
 }
 
@@ -181,32 +180,30 @@ func (x *closer) WithGroup(string) slog.Handler                  { return x }
 // that are connected.
 func TestCloseFromACallbackReturnsInTimeAndCompletes(t *testing.T) {
 	for _, at := range []string{"AcquireEnd", "Lost", "Renewed", "Request", "Member", "slog"} {
-		t.Run(at, func(t *testing.T) {
-			redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				x := &closer{at: at, took: make(chan time.Duration, 1)}
-				p := redlock.JoinAll(t, cluster, redlock.WithTracer(x), redlock.WithLogger(slog.New(x)))
-				lease := p.Hold(t, "held", redlock.AutoRenew(300*time.Millisecond))
-				x.mu.Lock()
-				x.c = p.Client
-				x.mu.Unlock()
-				_ = p.Try(t, "next")
-				switch at {
-				case "Lost":
-					_, err := p.ForceUnlock(t.Context(), "held")
-					require.NoError(t, err)
-				case "Member", "slog":
-					p.EveryLink(func(l *redistest.Link) { l.Cut() }, 0)
-				}
-				require.LessOrEqual(t, <-x.took, redlock.CloseWithin+redlock.CutWithin+redlock.HushWithin)
-				require.NoError(t, p.Close()) // this one waits until all is done
-				<-lease.Done()
-				require.Error(t, lease.Err())
-				servers := cluster.Servers
-				if at == "Member" || at == "slog" { // the first is not dialled again while the callback blocks
-					servers = servers[1:]
-				}
-				require.Empty(t, remains(t, servers, redlock.UUID(p.Client)))
-			})
-		})
+		t.Run(at, inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
+			x := &closer{at: at, took: make(chan time.Duration, 1)}
+			p := redlock.JoinAll(t, cluster, redlock.WithTracer(x), redlock.WithLogger(slog.New(x)))
+			lease := p.Hold(t, "held", redlock.AutoRenew(300*time.Millisecond))
+			x.mu.Lock()
+			x.c = p.Client
+			x.mu.Unlock()
+			_ = p.Try(t, "next")
+			switch at {
+			case "Lost":
+				_, err := p.ForceUnlock(t.Context(), "held")
+				require.NoError(t, err)
+			case "Member", "slog":
+				p.EveryLink(func(l *redistest.Link) { l.Cut() }, 0)
+			}
+			require.LessOrEqual(t, <-x.took, redlock.CloseWithin+redlock.CutWithin+redlock.HushWithin)
+			require.NoError(t, p.Close()) // this one waits until all is done
+			<-lease.Done()
+			require.Error(t, lease.Err())
+			servers := cluster.Servers
+			if at == "Member" || at == "slog" { // the first is not dialled again while the callback blocks
+				servers = servers[1:]
+			}
+			require.Empty(t, remains(t, servers, redlock.UUID(p.Client)))
+		}))
 	}
 }

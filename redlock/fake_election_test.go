@@ -243,9 +243,7 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 			{"nil lease", func() error { return p.Election("boss").Proclaim(ctx, nil, nil) }},
 			{"nil lease", func() error { return p.Election("boss").Resign(ctx, nil) }},
 		} {
-			err := tc.call()
-			require.ErrorIs(t, err, redlock.ErrInput, tc.problem)
-			require.ErrorContains(t, err, tc.problem)
+			rt.Says(t, tc.call(), redlock.ErrInput, tc.problem)
 		}
 		for range p.Election("").Observe(ctx) {
 			t.Error("yielded")
@@ -261,8 +259,7 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 		require.NoError(t, p.Election("boss").Proclaim(ctx, l, long[:redlock.MaxValue]))
 		unlock(t, l)
 		_, err := another(t, d, redlock.WithInterop()).Election("boss").Campaign(ctx, nil)
-		require.ErrorIs(t, err, redlock.ErrInput)
-		require.ErrorContains(t, err, "WithInterop")
+		rt.Says(t, err, redlock.ErrInput, "WithInterop")
 
 		require.NoError(t, p.Close())
 		require.ErrorIs(t, rt.Err(p.Election("boss").Campaign(ctx, nil)), redlock.ErrClosed)
@@ -450,8 +447,7 @@ func TestCampaignThatIsCancelledWhileItProclaimsResigns(t *testing.T) {
 			_, err := p.Election("boss").Campaign(ctx, []byte("one"))
 			cancel()
 			require.ErrorIs(t, err, redlock.ErrNoQuorum, "case %d", i)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorContains(t, err, "campaign")
+			rt.Says(t, err, context.DeadlineExceeded, "campaign")
 			time.Sleep(200 * time.Millisecond)
 			require.Equal(t, "-", leads(t, q))
 			require.Contains(t, []string{"", "one -"}, a.words())

@@ -378,28 +378,26 @@ func TestOutageIsOverWhenAMajorityHasDecided(t *testing.T) {
 		},
 		"a renewal": func(*testing.T, *redlock.Peer, *redlock.Peer) {}, // of the lease below
 	} {
-		t.Run(name, func(t *testing.T) {
-			redlock.Pair(t, 3, func(t *testing.T, _ *redistest.Cluster, p, q *redlock.Peer) {
-				if name == "a renewal" {
-					p.Lock(t, "renewed")
+		t.Run(name, inPair(3, func(t *testing.T, _ *redistest.Cluster, p, q *redlock.Peer) {
+			if name == "a renewal" {
+				p.Lock(t, "renewed")
+			}
+			outage := func(d time.Duration) {
+				for _, l := range p.Links {
+					rule := l.Fail(redistest.Named("EVALSHA"), -1, "NOREPLICAS Not enough good replicas to write.")
+					time.AfterFunc(d, rule.Remove)
 				}
-				outage := func(d time.Duration) {
-					for _, l := range p.Links {
-						rule := l.Fail(redistest.Named("EVALSHA"), -1, "NOREPLICAS Not enough good replicas to write.")
-						time.AfterFunc(d, rule.Remove)
-					}
-				}
-				outage(10 * time.Second)
-				require.ErrorIs(t, rt.Err(p.Mutex("k").Lock(t.Context())), redlock.ErrNoQuorum)
-				time.Sleep(20 * time.Second)
-				decide(t, p, q)
-				time.Sleep(time.Minute)
-				outage(time.Second)
-				l, err := p.Mutex("k").Lock(t.Context())
-				require.NoError(t, err, "an outage of a second is within NoQuorumAfter")
-				require.NoError(t, l.Unlock(t.Context()))
-			})
-		})
+			}
+			outage(10 * time.Second)
+			require.ErrorIs(t, rt.Err(p.Mutex("k").Lock(t.Context())), redlock.ErrNoQuorum)
+			time.Sleep(20 * time.Second)
+			decide(t, p, q)
+			time.Sleep(time.Minute)
+			outage(time.Second)
+			l, err := p.Mutex("k").Lock(t.Context())
+			require.NoError(t, err, "an outage of a second is within NoQuorumAfter")
+			require.NoError(t, l.Unlock(t.Context()))
+		}))
 	}
 }
 
@@ -550,8 +548,7 @@ func TestHandoffOfAnotherKindIsRefused(t *testing.T) {
 		require.Equal(t, redlock.KindMutex, rt.Must(redlock.ParseHandoff(text(kind, "1")))(t).Kind())
 	}
 	_, err := redlock.ParseHandoff(text(`"c":"semaphore",`, "1"))
-	require.ErrorIs(t, err, redlock.ErrInput)
-	require.ErrorContains(t, err, "a kind that this version does not know")
+	rt.Says(t, err, redlock.ErrInput, "a kind that this version does not know")
 	require.ErrorContains(t, rt.Err(redlock.ParseHandoff(text(`"c":"semaphore",`, "3"))), "another version")
 	for _, kind := range []redlock.Kind{redlock.KindFair, redlock.KindWrite, redlock.KindRead, redlock.KindElection} { // clients that know the mutex alone refuse these by their format
 		require.Equal(t, kind, rt.Must(redlock.ParseHandoff(text(fmt.Sprintf(`"c":%q,`, kind), "2")))(t).Kind())

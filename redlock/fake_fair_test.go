@@ -210,13 +210,10 @@ func TestFairIsAnOptionOfAMutex(t *testing.T) {
 }
 
 func TestFairHasNoDialectOfRedisson(t *testing.T) {
-	redlock.Bubble(t, 1, func(t *testing.T, cluster *redistest.Cluster) {
-		p := redlock.JoinAll(t, cluster, redlock.Quiet, redlock.WithInterop())
+	redlock.Alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		asked := p.Count(script.FairAcquire)
 		for _, get := range []func(context.Context) (*redlock.Lease, error){p.Mutex("k", redlock.Fair()).Lock, p.Mutex("k", redlock.Fair()).TryLock} {
-			_, err := get(t.Context())
-			require.ErrorIs(t, err, redlock.ErrInput)
-			require.ErrorContains(t, err, "with WithInterop there are mutexes only")
+			rt.Says(t, rt.Err(get(t.Context())), redlock.ErrInput, "with WithInterop there are mutexes only")
 		}
 		plain := redlock.JoinAll(t, cluster, redlock.Quiet)
 		l := plain.Hold(t, "k", redlock.Fair())
@@ -226,7 +223,7 @@ func TestFairHasNoDialectOfRedisson(t *testing.T) {
 		l = rt.Must(plain.Adopt(t.Context(), h))(t)
 		require.NoError(t, l.Unlock(t.Context()))
 		redlock.Leftovers(t, cluster)
-	})
+	}, redlock.Quiet, redlock.WithInterop())
 }
 
 // The first of several callers of one owner that has the lock has it for all of them.

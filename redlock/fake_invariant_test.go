@@ -83,51 +83,49 @@ func TestUnknownIsNeverAYesAndIsAlwaysCleanedUp(t *testing.T) {
 // round, the second, the wait, the hand-over.
 func TestCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 	for _, held := range []bool{false, true} {
-		t.Run(fmt.Sprintf("held=%v", held), func(t *testing.T) {
-			redlock.Pair(t, 5, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
-				p.Slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond, 8*time.Millisecond, 10*time.Millisecond)
-				var won, cancelled, queued int
-				for after := time.Duration(0); after <= 24*time.Millisecond; after += 500 * time.Microsecond {
-					name := fmt.Sprint("k", after)
-					redlock.Skew(t, cluster, name, 50, 40, 30, 20, 10) // so that there is a second round
-					var holder *redlock.Lease
-					if held {
-						holder = other.Lock(t, name)
-						time.AfterFunc(14*time.Millisecond, func() { go func() { _ = holder.Unlock(context.Background()) }() })
-					}
-					ctx, cancel := context.WithCancel(t.Context())
-					time.AfterFunc(after, cancel)
-					if after == 0 {
-						cancel()
-					}
-					start := time.Now()
-					l, err := p.Mutex(name).Lock(ctx)
-					if err != nil {
-						cancelled++
-						require.ErrorIs(t, err, context.Canceled)
-						require.Equal(t, after, time.Since(start), "a call ends with its context")
-					} else {
-						won++
-						require.NoError(t, l.Unlock(context.Background()))
-					}
-					if held {
-						time.Sleep(12 * time.Millisecond) // what is under way has arrived
-						for _, s := range cluster.Servers {
-							if n := redlock.Admin(t, s, "ZCARD", redlock.QueueOf(name)); n != int64(0) {
-								queued++
-							}
-						}
-						require.Zero(t, queued, "a place in a queue was left behind")
-						time.Sleep(20 * time.Millisecond)
-					}
-					time.Sleep(12 * time.Millisecond)
-					redlock.Leftovers(t, cluster)
+		t.Run(fmt.Sprintf("held=%v", held), inPair(5, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
+			p.Slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond, 8*time.Millisecond, 10*time.Millisecond)
+			var won, cancelled, queued int
+			for after := time.Duration(0); after <= 24*time.Millisecond; after += 500 * time.Microsecond {
+				name := fmt.Sprint("k", after)
+				redlock.Skew(t, cluster, name, 50, 40, 30, 20, 10) // so that there is a second round
+				var holder *redlock.Lease
+				if held {
+					holder = other.Lock(t, name)
+					time.AfterFunc(14*time.Millisecond, func() { go func() { _ = holder.Unlock(context.Background()) }() })
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(after, cancel)
+				if after == 0 {
 					cancel()
 				}
-				require.Positive(t, won, "some must get through, or the moments prove nothing")
-				require.Greater(t, cancelled, 20)
-			}, redlock.Quiet)
-		})
+				start := time.Now()
+				l, err := p.Mutex(name).Lock(ctx)
+				if err != nil {
+					cancelled++
+					require.ErrorIs(t, err, context.Canceled)
+					require.Equal(t, after, time.Since(start), "a call ends with its context")
+				} else {
+					won++
+					require.NoError(t, l.Unlock(context.Background()))
+				}
+				if held {
+					time.Sleep(12 * time.Millisecond) // what is under way has arrived
+					for _, s := range cluster.Servers {
+						if n := redlock.Admin(t, s, "ZCARD", redlock.QueueOf(name)); n != int64(0) {
+							queued++
+						}
+					}
+					require.Zero(t, queued, "a place in a queue was left behind")
+					time.Sleep(20 * time.Millisecond)
+				}
+				time.Sleep(12 * time.Millisecond)
+				redlock.Leftovers(t, cluster)
+				cancel()
+			}
+			require.Positive(t, won, "some must get through, or the moments prove nothing")
+			require.Greater(t, cancelled, 20)
+		}, redlock.Quiet))
 	}
 }
 

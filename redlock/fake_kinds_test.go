@@ -43,9 +43,7 @@ func TestReadersHaveNoStrictOrder(t *testing.T) {
 	withOne(t, 1, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		rw := p.RWMutex("k", redlock.Fair())
 		for _, get := range []func(context.Context) (*redlock.Lease, error){rw.Lock, rw.TryLock, rw.RLock, rw.TryRLock} {
-			_, err := get(t.Context())
-			require.ErrorIs(t, err, redlock.ErrInput)
-			require.ErrorContains(t, err, "no option Fair")
+			rt.Says(t, rt.Err(get(t.Context())), redlock.ErrInput, "no option Fair")
 		}
 		noKeysAtRest(t, d)
 	}, redlock.Quiet)
@@ -58,9 +56,7 @@ func TestMultiIsRefusedByReaders(t *testing.T) {
 			p, q := all[0], all[1]
 			for _, name := range []string{"a", "b", "c"} {
 				r := reads(t, q, name)
-				_, err := p.Multi([]string{"a", "b", "c"}, opts...).TryLock(t.Context())
-				require.ErrorIs(t, err, redlock.ErrHeld)
-				require.ErrorContains(t, err, `"`+name+`"`)
+				rt.Says(t, rt.Err(p.Multi([]string{"a", "b", "c"}, opts...).TryLock(t.Context())), redlock.ErrHeld, `"`+name+`"`)
 				time.Sleep(10 * time.Millisecond)
 				for _, other := range []string{"a", "b", "c"} {
 					if other != name {

@@ -910,8 +910,7 @@ func TestPartyTooManyOfABarrierIsTold(t *testing.T) {
 				require.Equal(t, waited{round, nil}, <-one)
 			}
 			_, err := parties[3].Wait(t.Context())
-			require.ErrorIs(t, err, redlock.ErrConflict)
-			require.ErrorContains(t, err, "others are its 3 parties")
+			rt.Says(t, err, redlock.ErrConflict, "others are its 3 parties")
 			require.ErrorContains(t, err, `wait at barrier "phase"`)
 		}
 	}, redlock.Quiet)
@@ -920,8 +919,7 @@ func TestPartyTooManyOfABarrierIsTold(t *testing.T) {
 func TestBarrierRefusesARound(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, _ *redlocktest.Deployment, p *caller) {
 		_, err := p.Barrier("phase", 1, "x", redlock.Round(7)).Wait(t.Context())
-		require.ErrorIs(t, err, redlock.ErrInput)
-		require.ErrorContains(t, err, "counts its rounds itself")
+		rt.Says(t, err, redlock.ErrInput, "counts its rounds itself")
 	}, redlock.Quiet)
 }
 
@@ -942,8 +940,7 @@ func TestLatchCallsEndWhileAMajorityRefuses(t *testing.T) {
 			p.EveryLink(func(l *redistest.Link) { l.Fail(redistest.WithArg(call.sha), -1, "OOM command not allowed") }, 1, 2)
 			at := time.Now()
 			err := call.do()
-			require.ErrorIs(t, err, redlock.ErrNoQuorum, what)
-			require.ErrorContains(t, err, "OOM", what)
+			rt.Says(t, err, redlock.ErrNoQuorum, "OOM", what)
 			require.ErrorContains(t, err, what)
 			require.InDelta(t, 2, time.Since(at).Seconds(), 0.5, what)
 		}

@@ -168,36 +168,34 @@ func TestMultiOppositeOrdersDoNotDeadlock(t *testing.T) {
 // Who waits for a name has the names before it, and nothing behind it, not even a minority of its votes.
 func TestMultiWaitingHoldsNothingBehind(t *testing.T) {
 	for _, line := range []string{"nobody in line", "a caller of this process in line"} {
-		t.Run(line, func(t *testing.T) {
-			redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
-				b := other.Hold(t, "b")
-				var before *redlock.Locking
-				if line != "nobody in line" {
-					before = p.LockLater(t.Context(), "b")
-					time.Sleep(time.Second)
-				}
-				w := gather(t.Context(), p.Multi([]string{"a", "b", "c", "d"}))
-				time.Sleep(10 * time.Second) // beyond the TTL of what a waiter is granted, and of a renewal
-				for _, s := range cluster.Servers {
-					require.Equal(t, []string{"a", "b"}, votesFor(t, s, "a", "b", "c", "d"))
-				}
-				require.ErrorIs(t, other.Try(t, "a"), redlock.ErrHeld, "it keeps what is before")
-				c := other.Hold(t, "c")
-				require.NoError(t, b.Unlock(t.Context()))
-				if before != nil {
-					require.NoError(t, before.Get(t).Unlock(t.Context()))
-				}
-				time.Sleep(10 * time.Second) // it has b, and waits for c
-				for _, s := range cluster.Servers {
-					require.Equal(t, []string{"a", "b", "c"}, votesFor(t, s, "a", "b", "c", "d"))
-				}
-				require.NoError(t, c.Unlock(t.Context()))
-				leases := w.get(t)
-				require.NoError(t, leases.Err())
-				require.NoError(t, leases.Unlock(t.Context()))
-				redlock.NothingLeft(t, cluster)
-			}, redlock.Quiet)
-		})
+		t.Run(line, inPair(3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
+			b := other.Hold(t, "b")
+			var before *redlock.Locking
+			if line != "nobody in line" {
+				before = p.LockLater(t.Context(), "b")
+				time.Sleep(time.Second)
+			}
+			w := gather(t.Context(), p.Multi([]string{"a", "b", "c", "d"}))
+			time.Sleep(10 * time.Second) // beyond the TTL of what a waiter is granted, and of a renewal
+			for _, s := range cluster.Servers {
+				require.Equal(t, []string{"a", "b"}, votesFor(t, s, "a", "b", "c", "d"))
+			}
+			require.ErrorIs(t, other.Try(t, "a"), redlock.ErrHeld, "it keeps what is before")
+			c := other.Hold(t, "c")
+			require.NoError(t, b.Unlock(t.Context()))
+			if before != nil {
+				require.NoError(t, before.Get(t).Unlock(t.Context()))
+			}
+			time.Sleep(10 * time.Second) // it has b, and waits for c
+			for _, s := range cluster.Servers {
+				require.Equal(t, []string{"a", "b", "c"}, votesFor(t, s, "a", "b", "c", "d"))
+			}
+			require.NoError(t, c.Unlock(t.Context()))
+			leases := w.get(t)
+			require.NoError(t, leases.Err())
+			require.NoError(t, leases.Unlock(t.Context()))
+			redlock.NothingLeft(t, cluster)
+		}, redlock.Quiet))
 	}
 }
 
@@ -355,43 +353,41 @@ func TestMultiLosesBetweenTheNames(t *testing.T) {
 // Whenever the caller goes away, nothing of the call is left.
 func TestMultiCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 	for _, held := range []string{"", "a", "b", "c"} {
-		t.Run("held "+held, func(t *testing.T) {
-			redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
-				p.Slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond)
-				names := []string{"a", "b", "c"}
-				for _, name := range names {
-					redlock.Skew(t, cluster, name, 30, 20, 10)
+		t.Run("held "+held, inPair(3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
+			p.Slow(2*time.Millisecond, 4*time.Millisecond, 6*time.Millisecond)
+			names := []string{"a", "b", "c"}
+			for _, name := range names {
+				redlock.Skew(t, cluster, name, 30, 20, 10)
+			}
+			for after := time.Duration(0); after <= 16*time.Millisecond; after += 500 * time.Microsecond {
+				var l *redlock.Lease
+				if held != "" {
+					l = other.Hold(t, held)
 				}
-				for after := time.Duration(0); after <= 16*time.Millisecond; after += 500 * time.Microsecond {
-					var l *redlock.Lease
-					if held != "" {
-						l = other.Hold(t, held)
-					}
-					ctx, cancel := context.WithCancel(t.Context())
-					w := gather(ctx, p.Multi(names))
-					if held != "" && after > 8*time.Millisecond {
-						time.Sleep(8 * time.Millisecond)
-						require.NoError(t, l.Unlock(t.Context())) // so that it comes to the names behind
-						l = nil
-						time.Sleep(after - 8*time.Millisecond)
-					} else {
-						time.Sleep(after)
-					}
-					cancel()
-					<-w.done
-					if w.err == nil {
-						require.NoError(t, w.leases.Unlock(t.Context()))
-					} else {
-						require.ErrorIs(t, w.err, context.Canceled)
-					}
-					if l != nil {
-						require.NoError(t, l.Unlock(t.Context()))
-					}
-					time.Sleep(50 * time.Millisecond)
-					redlock.NothingLeft(t, cluster)
+				ctx, cancel := context.WithCancel(t.Context())
+				w := gather(ctx, p.Multi(names))
+				if held != "" && after > 8*time.Millisecond {
+					time.Sleep(8 * time.Millisecond)
+					require.NoError(t, l.Unlock(t.Context())) // so that it comes to the names behind
+					l = nil
+					time.Sleep(after - 8*time.Millisecond)
+				} else {
+					time.Sleep(after)
 				}
-			}, redlock.Quiet)
-		})
+				cancel()
+				<-w.done
+				if w.err == nil {
+					require.NoError(t, w.leases.Unlock(t.Context()))
+				} else {
+					require.ErrorIs(t, w.err, context.Canceled)
+				}
+				if l != nil {
+					require.NoError(t, l.Unlock(t.Context()))
+				}
+				time.Sleep(50 * time.Millisecond)
+				redlock.NothingLeft(t, cluster)
+			}
+		}, redlock.Quiet))
 	}
 }
 
@@ -500,9 +496,7 @@ func TestMultiReenters(t *testing.T) {
 		a := other.Hold(t, "a")
 		began := time.Now()
 		for _, names := range [][]string{{"a", "b", "c"}, {"a", "c"}, {"a"}} {
-			_, err = multi(names...).Lock(t.Context())
-			require.ErrorIs(t, err, redlock.ErrOrder, "%v", names)
-			require.ErrorContains(t, err, `the owner holds "b"`)
+			rt.Says(t, rt.Err(multi(names...).Lock(t.Context())), redlock.ErrOrder, `the owner holds "b"`, "%v", names)
 		}
 		require.Less(t, time.Since(began), time.Second)
 		require.NoError(t, b.Err(), "only the new part is given up")
@@ -623,16 +617,13 @@ func TestMultiSaysWhatCannotWork(t *testing.T) {
 			{p.Multi([]string{"a", "b"}, redlock.TTL(time.Hour)), "MaxTTL"},
 		} {
 			for _, get := range []func(context.Context) (*redlock.Leases, error){c.m.Lock, c.m.TryLock} {
-				_, err := get(t.Context())
-				require.ErrorIs(t, err, redlock.ErrInput)
-				require.ErrorContains(t, err, c.text)
+				rt.Says(t, rt.Err(get(t.Context())), redlock.ErrInput, c.text)
 			}
 			require.ErrorIs(t, c.m.Do(t.Context(), func(context.Context, *redlock.Leases) error { return nil }), redlock.ErrInput)
 		}
 		require.ErrorIs(t, p.Multi([]string{"a"}).Do(t.Context(), nil), redlock.ErrInput)
 		require.ErrorIs(t, p.Mutex("a").Do(t.Context(), nil), redlock.ErrInput)
-		require.ErrorIs(t, p.RWMutex("a").RDo(t.Context(), nil), redlock.ErrInput)
-		require.ErrorContains(t, p.RWMutex("a").RDo(t.Context(), nil), "read lock")
+		rt.Says(t, p.RWMutex("a").RDo(t.Context(), nil), redlock.ErrInput, "read lock")
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := p.Multi([]string{"a"}).Lock(over)

@@ -206,20 +206,18 @@ func TestCallThatDoesNotWaitOutlivesConnectionsThatHaveEnded(t *testing.T) {
 				return l.Extend(t.Context(), 30*time.Second)
 			},
 		} {
-			t.Run(fault+"/"+kind, func(t *testing.T) {
-				redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-					l := p.Lock(t, "held")
-					time.Sleep(2 * time.Second)
-					end(p)
-					began := time.Now()
-					require.NoError(t, call(t, p, l))
-					require.LessOrEqual(t, time.Since(began), 200*time.Millisecond, "MemberTimeout")
-					time.Sleep(time.Second)
-					require.NoError(t, l.Unlock(t.Context()))
-					synctest.Wait()
-					redlock.Leftovers(t, cluster)
-				}, redlock.Quiet)
-			})
+			t.Run(fault+"/"+kind, inAlone(3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+				l := p.Lock(t, "held")
+				time.Sleep(2 * time.Second)
+				end(p)
+				began := time.Now()
+				require.NoError(t, call(t, p, l))
+				require.LessOrEqual(t, time.Since(began), 200*time.Millisecond, "MemberTimeout")
+				time.Sleep(time.Second)
+				require.NoError(t, l.Unlock(t.Context()))
+				synctest.Wait()
+				redlock.Leftovers(t, cluster)
+			}, redlock.Quiet))
 		}
 	}
 }

@@ -99,48 +99,46 @@ func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
 		"a renewal comes before":              {time.Second, (*caller).deaf, entry / 9},
 		"a minority of the members is silent": {30 * time.Second, func(a *caller) { a.deaf(); a.Away(1) }, entry / 3},
 	} {
-		t.Run(name, func(t *testing.T) {
-			withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
-				row.prepare(a)
-				synctest.Wait()
-				rw := a.RWMutex("k", redlock.AutoRenew(row.renew))
-				var wg sync.WaitGroup
-				defer wg.Wait()
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				first := rt.Must(rw.RLock(t.Context()))(t)
-				shared := first.Hash()
-				var mu sync.Mutex
-				var last time.Time // that a reader came into the first hold
-				for i := range 8 {
-					wg.Go(func() {
-						for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
-							l, err := rw.RLock(ctx)
-							if err != nil {
-								return
-							}
-							if mu.Lock(); l.Hash() == shared {
-								last = time.Now()
-							}
-							mu.Unlock()
-							time.Sleep(time.Duration(3+i) * time.Millisecond)
-							_ = l.Unlock(context.Background())
+		t.Run(name, inTwo(3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
+			row.prepare(a)
+			synctest.Wait()
+			rw := a.RWMutex("k", redlock.AutoRenew(row.renew))
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			first := rt.Must(rw.RLock(t.Context()))(t)
+			shared := first.Hash()
+			var mu sync.Mutex
+			var last time.Time // that a reader came into the first hold
+			for i := range 8 {
+				wg.Go(func() {
+					for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+						l, err := rw.RLock(ctx)
+						if err != nil {
+							return
 						}
-					})
-				}
-				time.Sleep(1400 * time.Millisecond)
-				require.NoError(t, first.Unlock(t.Context()))
-				start := time.Now()
-				w := later(t.Context(), b.RWMutex("k").Lock)
-				l := w.Get(t)
-				require.LessOrEqual(t, w.At.Sub(start), row.within+30*time.Millisecond, "it waits for those that are in")
-				mu.Lock()
-				require.LessOrEqual(t, last.Sub(start), row.within)
-				mu.Unlock()
-				require.Greater(t, l.Token(), first.Token())
-				require.NoError(t, l.Unlock(t.Context()))
-			}, redlock.Quiet)
-		})
+						if mu.Lock(); l.Hash() == shared {
+							last = time.Now()
+						}
+						mu.Unlock()
+						time.Sleep(time.Duration(3+i) * time.Millisecond)
+						_ = l.Unlock(context.Background())
+					}
+				})
+			}
+			time.Sleep(1400 * time.Millisecond)
+			require.NoError(t, first.Unlock(t.Context()))
+			start := time.Now()
+			w := later(t.Context(), b.RWMutex("k").Lock)
+			l := w.Get(t)
+			require.LessOrEqual(t, w.At.Sub(start), row.within+30*time.Millisecond, "it waits for those that are in")
+			mu.Lock()
+			require.LessOrEqual(t, last.Sub(start), row.within)
+			mu.Unlock()
+			require.Greater(t, l.Token(), first.Token())
+			require.NoError(t, l.Unlock(t.Context()))
+		}, redlock.Quiet))
 	}
 }
 

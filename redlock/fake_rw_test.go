@@ -448,31 +448,28 @@ func TestLateVoteOfADowngradedLeaseStays(t *testing.T) {
 // that moment: the reader does not know of that call before it is answered.
 func TestReaderReleasesWhatItWasGivenAsAWriter(t *testing.T) {
 	for _, ended := range []bool{false, true} {
-		t.Run(fmt.Sprintf("the reader has ended: %v", ended), func(t *testing.T) {
-			redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				a := redlock.JoinAll(t, cluster, redlock.Quiet)
-				a.Links[2].Refuse(true)
-				a.Links[2].Cut()
-				synctest.Wait() // nothing is sent there
-				w := writes(t, a, "k", redlock.TTL(20*time.Second))
-				down := rt.Must(w.Downgrade(t.Context()))(t)
-				require.Equal(t, 2, votesAt(cluster, down))
-				a.Links[2].Refuse(false)
-				time.Sleep(5 * time.Second)
-				if ended {
-					unlock(t, down)
-				}
-				redlock.Admin(t, cluster.Servers[2], "HSET", "k", redlock.OwnerOf(w), "7")
-				redlock.Admin(t, cluster.Servers[2], "PEXPIRE", "k", "20000")
-				redlock.LateVote(w, 2)
-				if !ended {
-					require.Equal(t, 3, votesAt(cluster, down))
-					unlock(t, down)
-				}
-				synctest.Wait()
-				redlock.Leftovers(t, cluster)
-			})
-		})
+		t.Run(fmt.Sprintf("the reader has ended: %v", ended), inAlone(3, func(t *testing.T, cluster *redistest.Cluster, a *redlock.Peer) {
+			a.Links[2].Refuse(true)
+			a.Links[2].Cut()
+			synctest.Wait() // nothing is sent there
+			w := writes(t, a, "k", redlock.TTL(20*time.Second))
+			down := rt.Must(w.Downgrade(t.Context()))(t)
+			require.Equal(t, 2, votesAt(cluster, down))
+			a.Links[2].Refuse(false)
+			time.Sleep(5 * time.Second)
+			if ended {
+				unlock(t, down)
+			}
+			redlock.Admin(t, cluster.Servers[2], "HSET", "k", redlock.OwnerOf(w), "7")
+			redlock.Admin(t, cluster.Servers[2], "PEXPIRE", "k", "20000")
+			redlock.LateVote(w, 2)
+			if !ended {
+				require.Equal(t, 3, votesAt(cluster, down))
+				unlock(t, down)
+			}
+			synctest.Wait()
+			redlock.Leftovers(t, cluster)
+		}, redlock.Quiet))
 	}
 }
 

@@ -31,25 +31,23 @@ func TestOpenNamesTheFunctionThatIgnoresItsContext(t *testing.T) {
 		},
 	} {
 		for _, timeout := range []time.Duration{50 * time.Millisecond, time.Second} {
-			t.Run(fmt.Sprint(name, timeout), func(t *testing.T) {
-				redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-					end := make(chan struct{})
-					defer close(end)
-					urls, ways := meshed(cluster)
-					began := time.Now()
-					_, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) {
-						c.DialTimeout = timeout
-						option(c, func() { <-end })
-					})
-					require.ErrorIs(t, err, redlock.ErrNoQuorum)
-					require.LessOrEqual(t, time.Since(began), timeout+timeout/5)
-					for i := range urls {
-						require.ErrorContains(t, err, fmt.Sprintf("member-%d.mesh:6379: ", i))
-					}
-					require.ErrorContains(t, err, name)
-					require.ErrorContains(t, err, "did not return")
+			t.Run(fmt.Sprint(name, timeout), inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
+				end := make(chan struct{})
+				defer close(end)
+				urls, ways := meshed(cluster)
+				began := time.Now()
+				_, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) {
+					c.DialTimeout = timeout
+					option(c, func() { <-end })
 				})
-			})
+				require.ErrorIs(t, err, redlock.ErrNoQuorum)
+				require.LessOrEqual(t, time.Since(began), timeout+timeout/5)
+				for i := range urls {
+					require.ErrorContains(t, err, fmt.Sprintf("member-%d.mesh:6379: ", i))
+				}
+				require.ErrorContains(t, err, name)
+				require.ErrorContains(t, err, "did not return")
+			}))
 		}
 	}
 }
@@ -106,8 +104,7 @@ func TestCredentialsEveryNeedsCredentials(t *testing.T) {
 		urls, ways := meshed(cluster)
 		every := func(c *redlock.Config) { c.CredentialsEvery = time.Minute }
 		_, err := redlock.Open(t.Context(), urls, ways, every)
-		require.ErrorIs(t, err, redlock.ErrInput)
-		require.ErrorContains(t, err, "CredentialsEvery is set, but there is neither Config.Credentials nor a URL with password_file")
+		rt.Says(t, err, redlock.ErrInput, "CredentialsEvery is set, but there is neither Config.Credentials nor a URL with password_file")
 
 		for i := range cluster.Len() {
 			cluster.Embedded(i).Require("pw")

@@ -585,8 +585,7 @@ func (c *sentOn) Write(b []byte) (int, error) {
 // Everybody in a long line dies, and the holder gives the lock to one after the other. All of that ends with their entries,
 // and who comes behind them has the lock at its next heartbeat.
 func TestDeadWaitersOfALongLineHoldUpOthersForTheirEntries(t *testing.T) {
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		holder, p := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder, p *redlock.Peer) {
 		held := holder.Hold(t, "k")
 		throng(t, cluster, "k", 1000, 6*time.Second)
 		waiting := p.LockLater(t.Context(), "k")
@@ -597,7 +596,7 @@ func TestDeadWaitersOfALongLineHoldUpOthersForTheirEntries(t *testing.T) {
 		require.LessOrEqual(t, waiting.At.Sub(start), 9010*time.Millisecond)
 		time.Sleep(15 * time.Second) // this one's unlock has given it to the dead, too
 		redlock.NothingLeft(t, cluster)
-	})
+	}, redlock.Quiet)
 }
 
 // A vote that is pushed to a waiter of a long line is good for as long as any other, and makes it ask nobody at once.
@@ -622,8 +621,7 @@ func TestGrantInALongLineTakesNoFurtherCall(t *testing.T) {
 // Who gets a lock out of a long line was refused it long ago. But the grant names the next waiter, so the client that wants the
 // lock again gets in line, and does not ask first.
 func TestGrantThatNamesAWaiterSparesTheNextCallAQuestion(t *testing.T) {
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		holder, p := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
+	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, holder, p *redlock.Peer) {
 		held := holder.Hold(t, "k")
 		disperse := throng(t, cluster, "k", 1000, time.Hour)
 		waiting := p.LockLater(t.Context(), "k")
@@ -639,13 +637,12 @@ func TestGrantThatNamesAWaiterSparesTheNextCallAQuestion(t *testing.T) {
 		require.NoError(t, behind.Get(t).Unlock(t.Context()))
 		require.NoError(t, p.Lock(t, "k").Unlock(t.Context()))
 		require.Zero(t, asked.Hits())
-	})
+	}, redlock.Quiet)
 }
 
 func TestEntriesOfALongLineLiveFourTimesAsLongAtMost(t *testing.T) {
 	for waiting, lives := range map[int]time.Duration{332: 3 * time.Second, 333: 3999 * time.Millisecond, 2999: 11997 * time.Millisecond, 4000: 12 * time.Second} {
-		t.Run(strconv.Itoa(waiting), inBubble(1, func(t *testing.T, cluster *redistest.Cluster) {
-			holder, p := redlock.JoinAll(t, cluster, redlock.Quiet), redlock.JoinAll(t, cluster, redlock.Quiet)
+		t.Run(strconv.Itoa(waiting), inPair(1, func(t *testing.T, cluster *redistest.Cluster, holder, p *redlock.Peer) {
 			holder.Hold(t, "k")
 			throng(t, cluster, "k", waiting, time.Hour)
 			p.LockLater(t.Context(), "k")
@@ -660,6 +657,6 @@ func TestEntriesOfALongLineLiveFourTimesAsLongAtMost(t *testing.T) {
 				got -= time.Second // the second heartbeat
 			}
 			require.InDelta(t, lives, got, float64(10*time.Millisecond))
-		}))
+		}, redlock.Quiet))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -132,9 +133,7 @@ func TestMemberThatDoesNotVoteAloneSaysWhy(t *testing.T) {
 			require.Equal(t, i == 0, strings.Contains(fmt.Sprint(m.Err), "until this client has reached a majority"), "%v", m.Err)
 			require.Error(t, m.Err)
 		}
-		_, err := b.Mutex("k").TryLock(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		require.ErrorContains(t, err, "before a majority of the members was met")
+		rt.Says(t, rt.Err(b.Mutex("k").TryLock(t.Context())), redlock.ErrNoQuorum, "before a majority of the members was met")
 		b.EveryLink(func(l *redistest.Link) { l.Refuse(false) }, 1)
 		b.Until(t, 0, redlock.MemberVoting)
 		require.NoError(t, b.Members()[0].Err)

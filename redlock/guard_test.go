@@ -102,8 +102,7 @@ func TestMembersWithoutARestartGuardAreRefused(t *testing.T) {
 			members = append(members, rt.Must(node.New(nc))(t))
 		}
 		_, err := redlock.New(members)
-		require.ErrorIs(t, err, redlock.ErrInput)
-		require.ErrorContains(t, err, "member 2 ("+cluster.Servers[1].Addr()+") has no restart guard")
+		rt.Says(t, err, redlock.ErrInput, "member 2 ("+cluster.Servers[1].Addr()+") has no restart guard")
 		require.NotContains(t, err.Error(), "member 1")
 		require.NoError(t, rt.Must(redlock.New(members, redlock.NoGuard))(t).Close())
 	})
@@ -198,32 +197,30 @@ func TestNewClientAtMembersThatWereAllEmptiedGetsNoLockThatIsHeld(t *testing.T) 
 	long := func(c *redlock.Config) { c.MaxTTL, c.TTL = 10*time.Second, 10*time.Second } // longer than a client waits for answers
 	for name, empty := range map[string][]string{"its scripts are known": {"DEL"}, "it was told to drop its data": {"FLUSHALL", "SCRIPT FLUSH"}} {
 		for _, n := range []int{1, 3} {
-			t.Run(fmt.Sprint(name, ", members: ", n), func(t *testing.T) {
-				redlock.Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
-					a := voting(t, cluster, n, long, redlock.WithFreshMembers())
-					time.Sleep(20 * time.Second)
-					held := a.Lock(t, "k", redlock.TTL(10*time.Second))
-					for _, l := range a.Links {
-						l.BlackHole()
-					}
-					for _, s := range cluster.Servers {
-						for _, command := range empty {
-							words := strings.Fields(command)
-							if command == "DEL" {
-								for _, key := range redlock.Admin(t, s, "KEYS", "*").([]any) {
-									words = append(words, key.(string))
-								}
+			t.Run(fmt.Sprint(name, ", members: ", n), inBubble(n, func(t *testing.T, cluster *redistest.Cluster) {
+				a := voting(t, cluster, n, long, redlock.WithFreshMembers())
+				time.Sleep(20 * time.Second)
+				held := a.Lock(t, "k", redlock.TTL(10*time.Second))
+				for _, l := range a.Links {
+					l.BlackHole()
+				}
+				for _, s := range cluster.Servers {
+					for _, command := range empty {
+						words := strings.Fields(command)
+						if command == "DEL" {
+							for _, key := range redlock.Admin(t, s, "KEYS", "*").([]any) {
+								words = append(words, key.(string))
 							}
-							redlock.Admin(t, s, words...)
 						}
+						redlock.Admin(t, s, words...)
 					}
-					b := redlock.Guarded(t, cluster, long)
-					next := b.Lock(t, "k")
-					require.False(t, time.Now().Before(held.ValidUntil()), "two holders")
-					require.Greater(t, next.Token(), held.Token())
-					require.NoError(t, next.Unlock(t.Context()))
-				})
-			})
+				}
+				b := redlock.Guarded(t, cluster, long)
+				next := b.Lock(t, "k")
+				require.False(t, time.Now().Before(held.ValidUntil()), "two holders")
+				require.Greater(t, next.Token(), held.Token())
+				require.NoError(t, next.Unlock(t.Context()))
+			}))
 		}
 	}
 }
@@ -234,35 +231,33 @@ func TestMembersThatWereReplicasOfACopyGiveNoVoteWhileALeaseRunsThatTheyForgot(t
 	long := func(c *redlock.Config) { c.MaxTTL, c.TTL = 10*time.Second, 10*time.Second }
 	for _, connected := range []bool{true, false} {
 		for _, n := range []int{1, 3} {
-			t.Run(fmt.Sprint("the other client was there before: ", connected, ", members: ", n), func(t *testing.T) {
-				redlock.Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) {
-					a, b := voting(t, cluster, n, long, redlock.WithFreshMembers()), (*redlock.Peer)(nil)
-					cycle(t, a, "k")
-					for _, s := range cluster.Servers {
-						require.NoError(t, s.Snapshot())
-					}
-					cycle(t, a, "k")
-					if connected {
-						b = voting(t, cluster, n, long)
-					}
-					time.Sleep(20 * time.Second)
-					held := a.Lock(t, "k", redlock.TTL(10*time.Second))
-					for _, l := range a.Links {
-						l.BlackHole()
-					}
-					for _, s := range cluster.Servers[:n/2+1] {
-						require.NoError(t, s.(*redistest.Embedded).Reload())
-					}
-					time.Sleep(1100 * time.Millisecond) // a ping: what a look in that has seen is believed
-					if !connected {
-						b = redlock.Guarded(t, cluster, long)
-					}
-					next := b.Lock(t, "k")
-					require.False(t, time.Now().Before(held.ValidUntil()), "two holders")
-					require.Greater(t, next.Token(), held.Token())
-					require.NoError(t, next.Unlock(t.Context()))
-				})
-			})
+			t.Run(fmt.Sprint("the other client was there before: ", connected, ", members: ", n), inBubble(n, func(t *testing.T, cluster *redistest.Cluster) {
+				a, b := voting(t, cluster, n, long, redlock.WithFreshMembers()), (*redlock.Peer)(nil)
+				cycle(t, a, "k")
+				for _, s := range cluster.Servers {
+					require.NoError(t, s.Snapshot())
+				}
+				cycle(t, a, "k")
+				if connected {
+					b = voting(t, cluster, n, long)
+				}
+				time.Sleep(20 * time.Second)
+				held := a.Lock(t, "k", redlock.TTL(10*time.Second))
+				for _, l := range a.Links {
+					l.BlackHole()
+				}
+				for _, s := range cluster.Servers[:n/2+1] {
+					require.NoError(t, s.(*redistest.Embedded).Reload())
+				}
+				time.Sleep(1100 * time.Millisecond) // a ping: what a look in that has seen is believed
+				if !connected {
+					b = redlock.Guarded(t, cluster, long)
+				}
+				next := b.Lock(t, "k")
+				require.False(t, time.Now().Before(held.ValidUntil()), "two holders")
+				require.Greater(t, next.Token(), held.Token())
+				require.NoError(t, next.Unlock(t.Context()))
+			}))
 		}
 	}
 }

@@ -37,9 +37,7 @@ func TestNoLockHasTheNameOfADerivedKey(t *testing.T) {
 				"ForceUnlock": func() error { _, err := p.ForceUnlock(t.Context(), name); return err },
 				"Adopt":       func() error { _, err := p.Adopt(t.Context(), handoff); return err },
 			} {
-				err := call()
-				require.ErrorIs(t, err, ErrInput, op)
-				require.ErrorContains(t, err, problem, op)
+				rt.Says(t, call(), ErrInput, problem, op)
 			}
 		}
 		refused(plain, derived, "names that begin with redquorum: are the library's own keys")
@@ -234,8 +232,7 @@ func TestHandoffWithPermitsOfALockWithoutSlotsIsRefused(t *testing.T) {
 
 // MaxTTL may be raised client by client: a lease for the greater one does not end on its way to a client with the smaller.
 func TestAdoptOfALongerLeaseGoesOnForTheAdoptersMaxTTL(t *testing.T) {
-	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := JoinAll(t, cluster)
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		q := JoinAll(t, cluster, func(c *Config) { c.TTL, c.MaxTTL = 3*time.Second, 6*time.Second })
 		for name, opt := range map[string]LockOption{"renewed": AutoRenew(20 * time.Second), "fixed": TTL(20 * time.Second)} {
 			held := p.Hold(t, "k", opt)
@@ -299,8 +296,7 @@ func TestAdoptThatComesLateLeavesNoVoteOfNobody(t *testing.T) {
 
 // A member that the adoption has not reached has the vote of the former owner, and no other release names that.
 func TestReleaseOfAnAdoptedLeaseLeavesNoVoteOfItsFormerOwner(t *testing.T) {
-	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, q := JoinAll(t, cluster), JoinAll(t, cluster)
+	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
 		l := p.Hold(t, "k", TTL(25*time.Second))
 		synctest.Wait()
 		q.Away(2)

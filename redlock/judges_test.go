@@ -240,3 +240,18 @@ func inAmong(n, clients int, test func(t *testing.T, cluster *redistest.Cluster,
 func inVoters(n int, test func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { voters(t, n, test, opts...) }
 }
+
+// inPair is pair for t.Run.
+func inPair(n int, test func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer), opts ...redlock.Option) func(t *testing.T) {
+	return func(t *testing.T) { redlock.Pair(t, n, test, opts...) }
+}
+
+// inOne is withOne for t.Run.
+func inOne(n int, test func(t *testing.T, d *redlocktest.Deployment, p *caller), opts ...redlock.Option) func(t *testing.T) {
+	return func(t *testing.T) { withOne(t, n, test, opts...) }
+}
+
+// inTwo is withTwo for t.Run.
+func inTwo(n int, test func(t *testing.T, d *redlocktest.Deployment, p, q *caller), opts ...redlock.Option) func(t *testing.T) {
+	return func(t *testing.T) { withTwo(t, n, test, opts...) }
+}

@@ -158,46 +158,44 @@ type redlockRW struct{ a, b *redlock.RWMutex }
 // Every key of every kind lies where an ACL can tell environments apart, and no name in the API has the prefix.
 func TestAllKeysOfALockLieUnderItsPrefix(t *testing.T) {
 	for _, interop := range []bool{false, true} {
-		t.Run(fmt.Sprint("interop ", interop), func(t *testing.T) {
-			redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-				var tr tracerOfNames
-				opts := []redlock.Option{redlock.Quiet, redlock.WithPrefix("prod:"), redlock.WithLabel("billing"), redlock.WithTracer(&tr), func(c *redlock.Config) { c.Interop = interop }}
-				a, b := redlock.JoinAll(t, cluster, opts...), redlock.JoinAll(t, cluster, opts...)
-				keys, _ := under("prod:")
-				if interop {
-					keys = append(keys, "~redquorum:turn:*", "~redisson_lock_token:{prod:*", "~redisson_lock_token:prod:*")
-				}
-				allowed := globs(keys)
-				var mu sync.Mutex
-				var wrong []string
-				calls := 0
-				for _, p := range []*redlock.Peer{a, b} {
-					p.EveryLink(func(l *redistest.Link) {
-						l.Call(redistest.Named("EVALSHA"), -1, func(cmd []string) {
-							n, err := strconv.Atoi(cmd[2])
-							mu.Lock()
-							defer mu.Unlock()
-							calls++
-							for _, key := range cmd[3 : 3+n] {
-								if err != nil || !allowed.MatchString(key) {
-									wrong = append(wrong, key)
-								}
+		t.Run(fmt.Sprint("interop ", interop), inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
+			var tr tracerOfNames
+			opts := []redlock.Option{redlock.Quiet, redlock.WithPrefix("prod:"), redlock.WithLabel("billing"), redlock.WithTracer(&tr), func(c *redlock.Config) { c.Interop = interop }}
+			a, b := redlock.JoinAll(t, cluster, opts...), redlock.JoinAll(t, cluster, opts...)
+			keys, _ := under("prod:")
+			if interop {
+				keys = append(keys, "~redquorum:turn:*", "~redisson_lock_token:{prod:*", "~redisson_lock_token:prod:*")
+			}
+			allowed := globs(keys)
+			var mu sync.Mutex
+			var wrong []string
+			calls := 0
+			for _, p := range []*redlock.Peer{a, b} {
+				p.EveryLink(func(l *redistest.Link) {
+					l.Call(redistest.Named("EVALSHA"), -1, func(cmd []string) {
+						n, err := strconv.Atoi(cmd[2])
+						mu.Lock()
+						defer mu.Unlock()
+						calls++
+						for _, key := range cmd[3 : 3+n] {
+							if err != nil || !allowed.MatchString(key) {
+								wrong = append(wrong, key)
 							}
-						})
+						}
 					})
-				}
-				for _, name := range prefixedNames {
-					everyKind(t, a.Client, b.Client, name, interop, func(said string) { require.Equal(t, name, said) })
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				require.Empty(t, wrong)
-				require.Greater(t, calls, 100)
-				for _, name := range tr.all() {
-					require.True(t, slices.ContainsFunc(prefixedNames, func(n string) bool { return strings.TrimRight(name, "12") == n }), "%q in an event", name)
-				}
-			})
-		})
+				})
+			}
+			for _, name := range prefixedNames {
+				everyKind(t, a.Client, b.Client, name, interop, func(said string) { require.Equal(t, name, said) })
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			require.Empty(t, wrong)
+			require.Greater(t, calls, 100)
+			for _, name := range tr.all() {
+				require.True(t, slices.ContainsFunc(prefixedNames, func(n string) bool { return strings.TrimRight(name, "12") == n }), "%q in an event", name)
+			}
+		}))
 	}
 }
 
@@ -242,15 +240,11 @@ func TestPrefixIsAsIfItWereWrittenIntoTheName(t *testing.T) {
 
 			// Who looks, or adopts, must be under the same prefix, or name it.
 			seen := rt.Must(prod.Inspect(t.Context(), name))(t)
-			_, err = test.ForceUnlockSeen(t.Context(), seen)
-			require.ErrorIs(t, err, redlock.ErrInput)
-			require.ErrorContains(t, err, `is not under Config.Prefix, "test:"`)
+			rt.Says(t, rt.Err(test.ForceUnlockSeen(t.Context(), seen)), redlock.ErrInput, `is not under Config.Prefix, "test:"`)
 			h := rt.Must(l.Handoff())(t)
 			require.Equal(t, "prod:"+name, h.Key())
 			h = rt.Must(redlock.ParseHandoff(h.Secret()))(t)
-			_, err = test.Adopt(t.Context(), h)
-			require.ErrorIs(t, err, redlock.ErrInput)
-			require.ErrorContains(t, err, `is not under Config.Prefix, "test:"`)
+			rt.Says(t, rt.Err(test.Adopt(t.Context(), h)), redlock.ErrInput, `is not under Config.Prefix, "test:"`)
 			l = rt.Must(plain.Adopt(t.Context(), h))(t)
 			require.Equal(t, "prod:"+name, l.Key())
 			seen = rt.Must(prod.Inspect(t.Context(), name))(t)
@@ -278,13 +272,11 @@ func TestPrefixThatCannotWorkIsRefusedWithWhatWould(t *testing.T) {
 		strings.Repeat("x", 128) + ":": "the prefix has 129 bytes, but at most 128 are allowed",
 	} {
 		_, err := redlock.Open(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.WithPrefix(prefix))
-		require.ErrorIs(t, err, redlock.ErrInput, prefix)
-		require.ErrorContains(t, err, want)
+		rt.Says(t, err, redlock.ErrInput, want, prefix)
 	}
 	for _, prefix := range []string{"redisson_lock_token:", "redisson_lock_token:x:"} {
 		_, err := redlock.Open(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.WithPrefix(prefix), redlock.WithInterop())
-		require.ErrorIs(t, err, redlock.ErrInput)
-		require.ErrorContains(t, err, "counters of Redisson's locks")
+		rt.Says(t, err, redlock.ErrInput, "counters of Redisson's locks")
 	}
 	m := &redlock.Yes{}
 	c := redlock.Agreed(t, m, redlock.WithPrefix("redisson_lock_"), redlock.WithInterop())

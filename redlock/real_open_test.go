@@ -95,8 +95,7 @@ func TestAllMistakesInURLsAreToldAtOnceAndNoSecret(t *testing.T) {
 	_, err = redlock.Open(t.Context(), slices.Repeat([]string{"redis://h"}, quorum.MaxMembers+1))
 	require.ErrorIs(t, err, redlock.ErrInput)
 	_, err = redlock.Open(t.Context(), []string{"redis://h"}, func(c *redlock.Config) { c.TTL, c.Drift = -1, 7 })
-	require.ErrorIs(t, err, redlock.ErrInput)
-	require.ErrorContains(t, err, "TTL")
+	rt.Says(t, err, redlock.ErrInput, "TTL")
 	require.ErrorContains(t, err, "Drift")
 }
 
@@ -112,8 +111,7 @@ func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
 	} {
 		var log transcript
 		_, err := redlock.Open(t.Context(), []string{url}, redlock.WithLogger(log.logger()))
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		require.ErrorContains(t, err, said)
+		rt.Says(t, err, redlock.ErrNoQuorum, said)
 		require.Equal(t, member.KindAuth, rt.As[*member.ReplyError](t, err).Kind)
 		require.NotContains(t, err.Error()+log.String(), canary)
 		require.NotContains(t, fmt.Sprintf("%+v %#v", err, err), canary)
@@ -295,8 +293,7 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	clean(t, cluster)
 
 	_, err := clients[0].Mutex("other").TryLock(t.Context()) // not a name of its
-	require.ErrorIs(t, err, redlock.ErrNoQuorum)
-	require.ErrorContains(t, err, "NOPERM")
+	rt.Says(t, err, redlock.ErrNoQuorum, "NOPERM")
 }
 
 // A user without them is told of the risk, and its waiters have a lock at their next heartbeat.

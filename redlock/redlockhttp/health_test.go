@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
@@ -81,9 +82,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		e := redlocktest.New(t, 1).Client.Election("boss")
 		require.PanicsWithValue(t, "redlockhttp: nil election", func() { New(nil, "boss") })
 		h := New(e, "boss", nil)
-		err := e.Run(t.Context(), nil, h.Leading(nil))
-		require.ErrorIs(t, err, redlock.ErrInput)
-		require.ErrorContains(t, err, "nil function")
+		rt.Says(t, e.Run(t.Context(), nil, h.Leading(nil)), redlock.ErrInput, "nil function")
 	})
 }
 

@@ -87,6 +87,13 @@ func Must[T any](v T, err error) func(t tester) T {
 // Err is the error of a call whose result does not matter.
 func Err[T any](_ T, err error) error { return err }
 
+// Says makes sure that an error is of a kind, and of what it says.
+func Says(t tester, err, kind error, text string, about ...any) {
+	t.Helper()
+	require.ErrorIs(t, err, kind, about...)
+	require.ErrorContains(t, err, text, about...)
+}
+
 // tester is a test, or what has one.
 type tester interface {
 	require.TestingT
