@@ -21,6 +21,7 @@ var walls = []struct {
 }{
 	{"internal/resp", nil, true},
 	{"internal/explore", nil, true},
+	{"internal/printable", nil, true},
 	{"clock", nil, true},
 	{"slot", nil, true},
 	{"member", nil, true},
@@ -31,14 +32,14 @@ var walls = []struct {
 	{"fence/fencesql", []string{"fence"}, false},
 	{"fence/fenceredis", []string{"fence", "slot"}, true},
 	{"node/guard", []string{"clock", "internal/resp", "member", "slot"}, true},
-	{"node", []string{"internal/resp", "member", "node/guard", "slot"}, false},
+	{"node", []string{"internal/printable", "internal/resp", "member", "node/guard", "slot"}, false},
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
 	{"redlock/internal/permit", nil, true},
 	{"redlock/internal/ballot", []string{"clock", "member", "quorum", "redlock/internal/permit"}, true},
 	{"redlock/internal/script", []string{"internal/resp", "member", "redlock/internal/permit", "slot"}, true},
 	{"redlock/internal/latch", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/watch", []string{"clock", "member", "quorum"}, true},
-	{"redlock", []string{"clock", "cluster", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/latch", "redlock/internal/permit", "redlock/internal/script", "redlock/internal/watch", "slot"}, false},
+	{"redlock", []string{"clock", "cluster", "internal/printable", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/latch", "redlock/internal/permit", "redlock/internal/script", "redlock/internal/watch", "slot"}, false},
 	{"redlock/redlockhttp", []string{"redlock"}, false},
 	{"fence/fencehttp", []string{"fence", "redlock"}, false},
 	{"internal/redistest", []string{"internal/resp"}, false},
@@ -48,7 +49,7 @@ var walls = []struct {
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process, and what
 // log/slog writes goes where its caller says.
 var still = []string{
-	"bytes", "cmp", "context", "crypto/rand", "crypto/sha1", "crypto/sha256", "embed", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "hash/maphash", "log/slog", "maps", "math", "math/bits", "math/rand/v2", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "time", "unsafe",
+	"bytes", "cmp", "context", "crypto/rand", "crypto/sha1", "crypto/sha256", "embed", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "hash/maphash", "log/slog", "maps", "math", "math/bits", "math/rand/v2", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
 	"github.com/hashicorp/go-multierror", "github.com/sigurn/crc16",
 }
 

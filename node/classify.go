@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -21,19 +22,16 @@ import (
 //	arguments of a command that is unknown     withoutArguments
 //	a server that is in no cluster, or in one  Expect in query.go; redis_mode (server_mode from Valkey 8.0) in INFO
 //
-// maxText bounds the text kept of an error reply, in bytes.
+// maxText bounds the text kept of an error reply, in bytes. It goes into errors, logs, metrics and
+// spans, so it is made printable here.
 const maxText = 300
 
 // classify reads the text of an error reply, without its leading minus.
 func classify(reply string) *member.ReplyError {
-	text := withoutPosition(withoutArguments(reply))
-	if len(text) > maxText {
-		text = text[:maxText]
-	}
+	text := printable.Text(withoutPosition(withoutArguments(reply)), maxText)
 	kind := kindOf(text)
 	if said, ok := deniedInScript(text); ok {
-		text = insideScript + ": " + said
-		return &member.ReplyError{Kind: kind, Text: text[:min(len(text), maxText)]}
+		return &member.ReplyError{Kind: kind, Text: printable.Text(insideScript+": "+said, maxText)}
 	}
 	return &member.ReplyError{Kind: kind, Text: strings.Clone(text)}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -168,10 +169,12 @@ func badInput(op, format string, args ...any) error {
 // logged is a lock's name as an attribute of a log, which quotes it where it must. It is cut after as
 // many bytes as in an error.
 func logged(key string) string {
-	if len(key) <= 64 {
-		return key
+	const most = 64
+	text := printable.Text(key[:min(len(key), most)], 6*most)
+	if len(key) > most {
+		text += fmt.Sprintf("… (%d bytes)", len(key))
 	}
-	return key[:64] + fmt.Sprintf("… (%d bytes)", len(key))
+	return text
 }
 
 // keyError ties a sentinel to an operation and a key.

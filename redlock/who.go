@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -175,26 +176,11 @@ func (c *Client) identify(ctx context.Context, told func(each func(client string
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				known[client] = printable(string(r.Str))
+				known[client] = printable.Text(string(r.Str), 2*longestLabel) // somebody else may have written it
 				return true
 			})
 		})
 	}
 	wg.Wait()
 	told(func(client string, who *string) { *who = known[client] })
-}
-
-// printable is what a member told, which somebody else may have written.
-func printable(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, ""))
-	const longest = 2 * longestLabel
-	if len(s) > longest {
-		s = strings.ToValidUTF8(s[:longest], "") + "…"
-	}
-	return s
 }

@@ -62,12 +62,14 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -95,7 +97,8 @@ type options struct {
 // WithTracerProvider replaces the global provider.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.provider = p } }
 
-// WithKey adds the attribute redlock.key with the value that f returns for a lock's name.
+// WithKey adds the attribute redlock.key with the value that f returns for a lock's name. What
+// cannot be printed is escaped, as "\xff" of a name that is no UTF-8, and after 256 bytes the value is cut.
 func WithKey(f func(name string) string) Option { return func(o *options) { o.key = f } }
 
 // WithoutRequests leaves out the spans of requests to members.
@@ -121,10 +124,13 @@ func (t *Tracer) named(kind redlock.Kind, name string, attrs ...attribute.KeyVal
 		attrs = append(attrs, attribute.String("redlock.kind", string(kind)))
 	}
 	if t.key != nil {
-		attrs = append(attrs, attribute.String("redlock.key", t.key(name)))
+		attrs = append(attrs, attribute.String("redlock.key", text(t.key(name))))
 	}
 	return attrs
 }
+
+// text is what came from outside. Exporters drop whole batches for one attribute that is no UTF-8.
+func text(s string) string { return printable.Text(s, 256) }
 
 // AcquireStart implements redlock.Tracer.
 func (t *Tracer) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
@@ -178,12 +184,8 @@ func (t *Tracer) failed(span trace.Span, outcome string, err error) {
 }
 
 func firstWord(s string) string {
-	for i := range len(s) {
-		if s[i] == ' ' {
-			return s[:i]
-		}
-	}
-	return s
+	word, _, _ := strings.Cut(s, " ")
+	return text(word)
 }
 
 func outcomeOf(err error) string {
@@ -320,7 +322,7 @@ func server(member string) []attribute.KeyValue {
 	host, port, err := net.SplitHostPort(member)
 	n, notNumber := strconv.Atoi(port)
 	if err != nil || notNumber != nil {
-		return []attribute.KeyValue{attribute.String("server.address", member)}
+		return []attribute.KeyValue{attribute.String("server.address", text(member))}
 	}
-	return []attribute.KeyValue{attribute.String("server.address", host), attribute.Int("server.port", n)}
+	return []attribute.KeyValue{attribute.String("server.address", text(host)), attribute.Int("server.port", n)}
 }

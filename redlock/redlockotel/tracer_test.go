@@ -297,3 +297,36 @@ func spansHoldNoSecret(t *testing.T, named bool) {
 		}
 	}
 }
+
+// Exporters drop the whole batch of a span with an attribute that is no UTF-8.
+func TestTextFromOutsideIsEscapedInSpans(t *testing.T) {
+	t.Parallel()
+	const odd, want = "k\xff\x1b", `k\xff\u001b`
+	recorder := tracetest.NewSpanRecorder()
+	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))), WithKey(func(name string) string { return name }))
+	ctx := tracer.AcquireStart(t.Context(), redlock.AcquireStart{Key: odd})
+	refused := &member.ReplyError{Text: odd + " by the member"}
+	tracer.Request(ctx, redlock.Request{Key: odd, Member: odd, Err: refused})
+	tracer.Request(ctx, redlock.Request{Key: odd, Member: odd + ":1", Err: refused})
+	tracer.AcquireEnd(ctx, redlock.AcquireEnd{Key: odd, Err: &redlock.QuorumError{Failure: quorum.Failure{Votes: []quorum.MemberVote{{Member: odd, Err: refused}}}}})
+	seen := 0
+	look := func(attrs []attribute.KeyValue) {
+		for name, value := range attributes(attrs) {
+			if strings.HasPrefix(value, "k") {
+				seen++
+				if value != want {
+					t.Errorf("%s is %q", name, value)
+				}
+			}
+		}
+	}
+	for _, s := range recorder.Ended() {
+		look(s.Attributes())
+		for _, e := range s.Events() {
+			look(e.Attributes)
+		}
+	}
+	if seen != 11 {
+		t.Errorf("%d attributes", seen)
+	}
+}

@@ -5,6 +5,11 @@
 //	client, err := redlock.Open(ctx, urls, redlock.WithTracer(metrics))
 //	metrics.Watch(client)
 //
+// Each client needs a Metrics of its own. If a process has several clients, give the metrics of each
+// a label that tells them apart, those of the first too:
+//
+//	prometheus.WrapRegistererWith(prometheus.Labels{"client": "jobs"}, registry).MustRegister(metrics)
+//
 // Every metric that counts per lock has the kind of the lock as a label. The name of a lock is no
 // label, because there are many names, and a name may tell what others must not read. WithKeyLabel
 // makes a label of it. No metric holds a secret. dashboard.json is a Grafana dashboard of all
@@ -22,6 +27,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -63,7 +69,8 @@ type Metrics struct {
 type Option func(*Metrics)
 
 // WithKeyLabel adds a label "key" with the value that f returns for a lock's name. f should return
-// few different values, such as the part before a colon.
+// few different values, such as the part before a colon. What cannot be printed is escaped, as "\xff"
+// of a name that is no UTF-8, and after 128 bytes the value is cut.
 func WithKeyLabel(f func(name string) string) Option { return func(m *Metrics) { m.key = f } }
 
 // New makes the metrics. Register them, and pass them to redlock.WithTracer.
@@ -125,7 +132,7 @@ func New(opts ...Option) *Metrics {
 
 // The values of the labels kind, outcome, reason and step.
 var (
-	lockKinds = []string{string(redlock.KindMutex), string(redlock.KindElection), string(redlock.KindWrite), string(redlock.KindRead), string(redlock.KindSemaphore)}
+	lockKinds = []string{string(redlock.KindMutex), string(redlock.KindFair), string(redlock.KindElection), string(redlock.KindWrite), string(redlock.KindRead), string(redlock.KindSemaphore)}
 	outcomes  = []string{"granted", "held", "no_quorum", "expired", "canceled", "error"}
 	reasons   = []redlock.LostReason{redlock.LostExpired, redlock.LostRefused, redlock.LostMaxHold, redlock.LostClosed}
 	steps     = []string{"marked", "forgot", "quarantined", "lifted", "restored", "tokens_by_clock"}
@@ -172,7 +179,7 @@ func version() string {
 func (m *Metrics) Watch(client *redlock.Client) {
 	for _, i := range client.Members() {
 		for _, step := range steps {
-			m.guard.WithLabelValues(i.Name, step)
+			m.guard.WithLabelValues(address(i.Name), step)
 		}
 	}
 	m.mu.Lock()
@@ -214,6 +221,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.waiters, float64(s.Waiting), string(kind))
 	}
 	for _, i := range client.Members() {
+		i.Name = address(i.Name)
 		gauge(m.up, is(i.State != redlock.MemberDown), i.Name)
 		gauge(m.voting, is(i.State == redlock.MemberVoting), i.Name)
 		gauge(m.silent, float64(i.Silent.Slots), i.Name)
@@ -234,10 +242,17 @@ func is(b bool) float64 {
 func (m *Metrics) with(kind redlock.Kind, key string, own ...string) []string {
 	own = append(own, string(kind))
 	if m.key != nil {
-		own = append(own, m.key(key))
+		own = append(own, label(m.key(key)))
 	}
 	return own
 }
+
+// label is text from outside as the value of a label: client_golang panics at what is no UTF-8.
+func label(text string) string { return printable.Text(text, 128) }
+
+// address is the name of a member as the value of a label. It is cut only where no address is so long,
+// so that two members stay two.
+func address(name string) string { return printable.Text(name, 4096) }
 
 // AcquireStart implements redlock.Tracer.
 func (m *Metrics) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
@@ -289,7 +304,7 @@ func (m *Metrics) failures(err error) {
 	}
 	for _, v := range q.Votes {
 		if v.Err != nil {
-			m.memberError.WithLabelValues(v.Member, kindOf(v.Err)).Inc()
+			m.memberError.WithLabelValues(address(v.Member), kindOf(v.Err)).Inc()
 		}
 	}
 }
@@ -355,20 +370,20 @@ func (m *Metrics) Released(e redlock.Released) {
 // Member implements redlock.MemberTracer.
 func (m *Metrics) Member(name string, up bool, cause error) {
 	if !up && cause != nil && !errors.Is(cause, member.ErrConnecting) {
-		m.memberError.WithLabelValues(name, kindOf(cause)).Inc()
+		m.memberError.WithLabelValues(address(name), kindOf(cause)).Inc()
 	}
 }
 
 // Guard implements redlock.GuardTracer.
 func (m *Metrics) Guard(member, step string, _ time.Time) {
-	m.guard.WithLabelValues(member, step).Inc()
+	m.guard.WithLabelValues(address(member), step).Inc()
 }
 
 // Request implements redlock.RequestTracer. It ignores requests that were never answered, because
 // they have no duration.
 func (m *Metrics) Request(_ context.Context, e redlock.Request) {
 	if reply := (*member.ReplyError)(nil); e.Err == nil || errors.As(e.Err, &reply) {
-		m.request.WithLabelValues(e.Member, e.Op).Observe(e.Took.Seconds())
+		m.request.WithLabelValues(address(e.Member), e.Op).Observe(e.Took.Seconds())
 	}
 }
 
@@ -387,7 +402,7 @@ func (m *Metrics) LatchStart(ctx context.Context, _ redlock.LatchStart) context.
 func (m *Metrics) LatchEnd(_ context.Context, e redlock.LatchEnd) {
 	labels := []string{strings.ReplaceAll(e.Op, " ", "_"), latchOutcomeOf(e.Err)}
 	if m.key != nil {
-		labels = append(labels, m.key(e.Key))
+		labels = append(labels, label(m.key(e.Key)))
 	}
 	m.latches.WithLabelValues(labels...).Observe(e.Elapsed.Seconds())
 	if e.Err != nil {
