@@ -27,6 +27,7 @@ Exit codes: 0; 1 if the suite failed; 69 if it, or Go, is not found.`,
 		Example: `  git clone https://github.com/redquorum/redquorum && cd redquorum && redlock bench
   redlock bench -- -list
   redlock bench -- -workloads W1 -n 3`,
+		Annotations: map[string]string{rawOutput: "all"},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 				return errors.New("flags of the suite go after --")

@@ -24,6 +24,7 @@ type common struct {
 	quiet   bool
 	json    bool
 	given   map[string]string
+	loaded  *settings.Settings
 }
 
 // show prints what a command has looked at, with --json in that form.
@@ -65,12 +66,19 @@ func (c *common) flags(f *pflag.FlagSet) {
 	f.BoolVarP(&c.quiet, "quiet", "q", false, "say nothing on stderr but errors")
 }
 
-func (c *common) load() (*settings.Settings, error) {
+// load reads the settings, once: a file may be a pipe.
+func (c *common) load() (_ *settings.Settings, err error) {
+	if c.loaded != nil {
+		return c.loaded, nil
+	}
 	file := c.file
 	if file == "" {
 		file = os.Getenv("REDLOCK_CONFIG")
 	}
-	return settings.Load(c.given, os.LookupEnv, file)
+	if c.loaded, err = settings.Load(c.given, os.LookupEnv, file); err != nil {
+		c.loaded = nil
+	}
+	return c.loaded, err
 }
 
 // logger writes to stderr: text, or one JSON object a line. What it says may be changed by the level.

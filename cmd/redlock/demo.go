@@ -55,7 +55,8 @@ list one Redis twice, 130 after Ctrl-C.`,
   redlock demo --members redis://10.0.0.1:6379,redis://10.0.0.2:6379,redis://10.0.0.3:6379
   redlock demo --members redis-cluster://10.0.1.1:7000,10.0.1.2:7000
   redlock demo --json 2>/dev/null`,
-		Args: cobra.NoArgs,
+		Annotations: map[string]string{rawOutput: "all"},
+		Args:        cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, list := range members {
 				opts.Members = append(opts.Members, settings.SplitMembers(list)...)

@@ -21,13 +21,14 @@ import (
 
 // detachedLease is what acquire and extend print.
 type detachedLease struct {
-	Key     string     `json:"key"`
-	Token   uint64     `json:"token"`
-	Until   time.Time  `json:"valid_until"`
-	Votes   int        `json:"votes"`
-	Members int        `json:"members"`
-	Lease   string     `json:"lease"`           // the authority to extend and to release
-	Slots   []slotJSON `json:"slots,omitempty"` // of a semaphore
+	Key      string     `json:"key"`
+	KeyBytes []byte     `json:"key_base64,omitempty"` // the name, if it is no UTF-8
+	Token    uint64     `json:"token"`
+	Until    time.Time  `json:"valid_until"`
+	Votes    int        `json:"votes"`
+	Members  int        `json:"members"`
+	Lease    string     `json:"lease"`           // the authority to extend and to release
+	Slots    []slotJSON `json:"slots,omitempty"` // of a semaphore
 }
 
 func (d detachedLease) print(w io.Writer, format string) error {
@@ -49,7 +50,7 @@ func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) +
 // detach ends our part in a lease without ending the lease, and prints what goes on with it. Where that
 // cannot be printed, nobody could release the lock: so it is given back.
 func (c *connection) detach(ctx context.Context, w io.Writer, lease *redlock.Lease, format string) error {
-	d := detachedLease{Key: lease.Key(), Token: lease.Token(), Until: lease.ValidUntil(), Votes: lease.Votes(), Members: len(c.set.Members), Slots: slotsToJSON(lease.Slots())}
+	d := detachedLease{Key: lease.Key(), KeyBytes: exact(lease.Key()), Token: lease.Token(), Until: lease.ValidUntil(), Votes: lease.Votes(), Members: len(c.set.Members), Slots: slotsToJSON(lease.Slots())}
 	h, err := lease.Handoff()
 	if err != nil {
 		return err
@@ -110,7 +111,8 @@ extended and released as a lock is.
   redlock extend nightly >/dev/null
   redlock release nightly
   redlock acquire nightly --format json`,
-		Args: oneKey,
+		Annotations: map[string]string{rawOutput: "stdout"},
+		Args:        oneKey,
 		RunE: forEval(&format, func(cmd *cobra.Command, args []string) error {
 			patience, err := w.patience()
 			if err == nil && w.code == 0 {
@@ -191,8 +193,9 @@ func newExtend() *cobra.Command {
 that it is no longer held: stop.
 
 ` + leaseHelp + "\n\n" + configHelp,
-		Example: `  lease=$(redlock extend nightly --ttl 30s) && eval "$lease" || exit`,
-		Args:    oneKey,
+		Example:     `  lease=$(redlock extend nightly --ttl 30s) && eval "$lease" || exit`,
+		Annotations: map[string]string{rawOutput: "stdout"},
+		Args:        oneKey,
 		RunE: forEval(&format, func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err

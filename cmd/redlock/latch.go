@@ -193,6 +193,7 @@ not delete a latch to use its name again: give the next use a greater --round.
 // latchJSON is redlock.LatchInspection for scripts.
 type latchJSON struct {
 	Key       string            `json:"key"`
+	KeyBytes  []byte            `json:"key_base64,omitempty"` // the name, if it is no UTF-8
 	Known     bool              `json:"known"`
 	Round     uint64            `json:"round"`
 	Count     int               `json:"count"`
@@ -214,7 +215,7 @@ type latchMemberJSON struct {
 }
 
 func latchToJSON(in *redlock.LatchInspection) latchJSON {
-	out := latchJSON{Key: in.Key, Known: in.Known, Round: in.Round, Count: in.Count, Remaining: in.Remaining, Open: in.Open}
+	out := latchJSON{Key: in.Key, KeyBytes: exact(in.Key), Known: in.Known, Round: in.Round, Count: in.Count, Remaining: in.Remaining, Open: in.Open}
 	for _, v := range in.Members {
 		m := latchMemberJSON{
 			Member: v.Member, State: v.State, Round: v.Round, Count: v.Count, Arrived: v.Arrived, Open: v.Open, Waiting: v.Waiting, LifeMS: v.Life.Milliseconds(),

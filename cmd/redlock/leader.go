@@ -20,11 +20,18 @@ import (
 
 // leaderJSON is redlock.Leader for scripts.
 type leaderJSON struct {
-	At    *time.Time `json:"at,omitempty"` // with --watch
-	Key   string     `json:"key"`
-	Leads bool       `json:"leads"` // false: nobody does
-	Value string     `json:"value"`
-	Token uint64     `json:"token,omitempty"`
+	At         *time.Time `json:"at,omitempty"` // with --watch
+	Key        string     `json:"key"`
+	KeyBytes   []byte     `json:"key_base64,omitempty"` // the name, if it is no UTF-8
+	Leads      bool       `json:"leads"`                // false: nobody does
+	Value      string     `json:"value"`
+	ValueBytes []byte     `json:"value_base64,omitempty"`
+	Token      uint64     `json:"token,omitempty"`
+}
+
+func leaderToJSON(at *time.Time, key string, l redlock.Leader) leaderJSON {
+	value := string(l.Value)
+	return leaderJSON{At: at, Key: key, KeyBytes: exact(key), Leads: !l.None, Value: value, ValueBytes: exact(value), Token: l.Token}
 }
 
 func newLeader() *cobra.Command {
@@ -70,7 +77,7 @@ The exit code is 0 if somebody leads; 1 if nobody does; 69 if too few members an
 				return endedOr(cmd.Context(), err)
 			}
 			if c.json {
-				return errors.Join(json.NewEncoder(cmd.OutOrStdout()).Encode(leaderJSON{Key: key, Leads: !l.None, Value: string(l.Value), Token: l.Token}), err)
+				return errors.Join(json.NewEncoder(cmd.OutOrStdout()).Encode(leaderToJSON(nil, key, l)), err)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), plain(l.Value))
 			return err
@@ -99,7 +106,7 @@ func watchLeader(ctx context.Context, w io.Writer, conn *connection, key string,
 func printLeader(w io.Writer, key string, l redlock.Leader, asJSON bool) error {
 	now := time.Now()
 	if asJSON {
-		return json.NewEncoder(w).Encode(leaderJSON{At: &now, Key: key, Leads: !l.None, Value: string(l.Value), Token: l.Token})
+		return json.NewEncoder(w).Encode(leaderToJSON(&now, key, l))
 	}
 	line := "nobody leads"
 	if !l.None {
@@ -152,5 +159,5 @@ func leading(value *string) string {
 	if value == nil {
 		return ""
 	}
-	return ", leads as " + strconv.Quote(*value)
+	return ", leads as " + member.Quote(*value)
 }

@@ -19,11 +19,13 @@ import (
 
 // inspectionJSON is redlock.Inspection for scripts.
 type inspectionJSON struct {
-	Key     string           `json:"key"`
-	Kind    redlock.Kind     `json:"kind"`
-	Holders []holderJSON     `json:"holders"`         // none if nobody holds it at a majority
-	Leads   *string          `json:"leads,omitempty"` // the value of the holder, if it leads an election
-	Members []memberViewJSON `json:"members"`
+	Key        string           `json:"key"`
+	KeyBytes   []byte           `json:"key_base64,omitempty"` // the name, if it is no UTF-8
+	Kind       redlock.Kind     `json:"kind"`
+	Holders    []holderJSON     `json:"holders"`         // none if nobody holds it at a majority
+	Leads      *string          `json:"leads,omitempty"` // the value of the holder, if it leads an election
+	LeadsBytes []byte           `json:"leads_base64,omitempty"`
+	Members    []memberViewJSON `json:"members"`
 
 	Semaphore *semaphoreJSON `json:"semaphore,omitempty"` // of the same name
 	Latch     *latchJSON     `json:"latch,omitempty"`     // of the same name
@@ -62,7 +64,10 @@ type waiterJSON struct {
 }
 
 func toJSON(in *redlock.Inspection, leads *string) inspectionJSON {
-	out := inspectionJSON{Key: in.Key, Kind: in.Kind, Holders: []holderJSON{}, Leads: leads}
+	out := inspectionJSON{Key: in.Key, KeyBytes: exact(in.Key), Kind: in.Kind, Holders: []holderJSON{}, Leads: leads}
+	if leads != nil {
+		out.LeadsBytes = exact(*leads)
+	}
 	for _, h := range in.Holders {
 		out.Holders = append(out.Holders, holderJSON{h.Owner, h.Token, h.Votes, h.Who})
 	}

@@ -15,14 +15,15 @@ import (
 
 // heldSlotsJSON is one semaphore that ls found.
 type heldSlotsJSON struct {
-	Key     string       `json:"key"`
-	Votes   int          `json:"votes"`  // the fewest that a holder has
-	TTLMS   int64        `json:"ttl_ms"` // the longest of the votes
-	Kind    redlock.Kind `json:"kind"`
-	Slots   int          `json:"slots"` // that are held
-	Holders int          `json:"holders"`
-	Waiting int          `json:"waiting"` // the longest line of a member
-	Limit   *int         `json:"limit"`   // that is stored; null: none is
+	Key      string       `json:"key"`
+	KeyBytes []byte       `json:"key_base64,omitempty"` // the name, if it is no UTF-8
+	Votes    int          `json:"votes"`                // the fewest that a holder has
+	TTLMS    int64        `json:"ttl_ms"`               // the longest of the votes
+	Kind     redlock.Kind `json:"kind"`
+	Slots    int          `json:"slots"` // that are held
+	Holders  int          `json:"holders"`
+	Waiting  int          `json:"waiting"` // the longest line of a member
+	Limit    *int         `json:"limit"`   // that is stored; null: none is
 
 	HoldersWho []string `json:"holders_who,omitempty"` // what those tell of themselves that do (--label), each once
 }
@@ -45,8 +46,9 @@ func (l *heldSlotsJSON) line(members int) string {
 // foundLatchJSON is one latch that ls found.
 type foundLatchJSON struct {
 	Key       string       `json:"key"`
-	Votes     int          `json:"votes"`  // members that have it
-	TTLMS     int64        `json:"ttl_ms"` // the longest of its lives
+	KeyBytes  []byte       `json:"key_base64,omitempty"` // the name, if it is no UTF-8
+	Votes     int          `json:"votes"`                // members that have it
+	TTLMS     int64        `json:"ttl_ms"`               // the longest of its lives
 	Kind      redlock.Kind `json:"kind"`
 	Round     uint64       `json:"round"`
 	Count     int          `json:"count"`
@@ -136,7 +138,7 @@ func slotsFound(in *redlock.SemaphoreInspection, all bool) *heldSlotsJSON {
 		return nil
 	}
 	out := &heldSlotsJSON{
-		Key: in.Key, Kind: redlock.KindSemaphore, Limit: storedLimit(in.Limit),
+		Key: in.Key, KeyBytes: exact(in.Key), Kind: redlock.KindSemaphore, Limit: storedLimit(in.Limit),
 		Slots: heldSlots(in), Holders: len(in.Holders),
 	}
 	for i, h := range in.Holders {
@@ -156,7 +158,7 @@ func slotsFound(in *redlock.SemaphoreInspection, all bool) *heldSlotsJSON {
 // latchFound is what ls says of a latch, nil: nothing.
 func latchFound(in *redlock.LatchInspection, all bool) *foundLatchJSON {
 	out := &foundLatchJSON{
-		Key: in.Key, Kind: redlock.KindLatch, Round: in.Round, Count: in.Count, Remaining: in.Remaining,
+		Key: in.Key, KeyBytes: exact(in.Key), Kind: redlock.KindLatch, Round: in.Round, Count: in.Count, Remaining: in.Remaining,
 		Open: in.Open, state: latchState(in),
 	}
 	for _, v := range in.Members {

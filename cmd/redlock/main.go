@@ -37,6 +37,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	stop := func() {}
 	defer func() { stop() }()
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		escape(cmd, stdout, stderr)
 		if cmd.Annotations[ownSignals] == "" {
 			ctx, stop = interruptible(ctx)
 			cmd.SetContext(ctx)
@@ -46,6 +47,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
+	stderr = escaping{stderr}
 	if err == nil {
 		return 0
 	}

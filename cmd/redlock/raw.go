@@ -21,6 +21,7 @@ import (
 	"github.com/redquorum/redquorum/cluster"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
@@ -30,13 +31,15 @@ import (
 
 // heldLock is one lock that ls found: by its owner, or by all of its readers.
 type heldLock struct {
-	Key     string       `json:"key"`
-	Votes   int          `json:"votes"`  // of readers: that each of them has
-	Token   uint64       `json:"token"`  // the greatest of the votes
-	TTLMS   int64        `json:"ttl_ms"` // the longest of the votes
-	Kind    redlock.Kind `json:"kind"`
-	Readers int          `json:"readers,omitempty"`
-	Leads   *string      `json:"leads,omitempty"` // the value of a leader
+	Key        string       `json:"key"`
+	KeyBytes   []byte       `json:"key_base64,omitempty"` // the name, if it is no UTF-8
+	Votes      int          `json:"votes"`                // of readers: that each of them has
+	Token      uint64       `json:"token"`                // the greatest of the votes
+	TTLMS      int64        `json:"ttl_ms"`               // the longest of the votes
+	Kind       redlock.Kind `json:"kind"`
+	Readers    int          `json:"readers,omitempty"`
+	Leads      *string      `json:"leads,omitempty"` // the value of a leader
+	LeadsBytes []byte       `json:"leads_base64,omitempty"`
 
 	Who        string   `json:"who,omitempty"`         // what the holder's client tells of itself (--label)
 	ReadersWho []string `json:"readers_who,omitempty"` // of readers, what those clients tell that do, each once
@@ -117,6 +120,9 @@ Redis Cluster or with Sentinels also INFO.
 			if c.json {
 				e := json.NewEncoder(out)
 				for _, l := range locks {
+					if l.KeyBytes = exact(l.Key); l.Leads != nil {
+						l.LeadsBytes = exact(*l.Leads)
+					}
 					if err := e.Encode(l); err != nil {
 						return err
 					}
@@ -130,7 +136,7 @@ Redis Cluster or with Sentinels also INFO.
 				case l.Readers > 0:
 					line += "\t" + counted(l.Readers, "reader")
 				case l.Leads != nil:
-					line += "\tleads as " + strconv.Quote(*l.Leads)
+					line += "\tleads as " + member.Quote(*l.Leads)
 				}
 				switch {
 				case l.Who != "":
@@ -605,6 +611,9 @@ func clientOf(owner string) string {
 // mostReadersAsked is of how many readers of a lock identify asks who they are.
 const mostReadersAsked = 64
 
+// longestWho is how much of what a client tells of itself is shown.
+const longestWho = 256
+
 // identify notes who holds each lock, as far as a member knows.
 func identify(ctx context.Context, members []*rawMember, environment string, locks []heldLock) {
 	clients := make(map[string]bool)
@@ -630,7 +639,7 @@ func identify(ctx context.Context, members []*rawMember, environment string, loc
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				known[client] = string(r.Str)
+				known[client] = printable.Text(string(r.Str), longestWho)
 			})
 		}
 	}

@@ -157,10 +157,11 @@ The exit code is 0 whether a slot is held or not; 69 if no majority answers.
 
 // semaphoreJSON is redlock.SemaphoreInspection for scripts.
 type semaphoreJSON struct {
-	Key     string              `json:"key"`
-	Limit   *int                `json:"limit"` // that is stored; null: none is
-	Holders []permitHolderJSON  `json:"holders"`
-	Members []permitsMemberJSON `json:"members"`
+	Key      string              `json:"key"`
+	KeyBytes []byte              `json:"key_base64,omitempty"` // the name, if it is no UTF-8
+	Limit    *int                `json:"limit"`                // that is stored; null: none is
+	Holders  []permitHolderJSON  `json:"holders"`
+	Members  []permitsMemberJSON `json:"members"`
 }
 
 type permitHolderJSON struct {
@@ -197,7 +198,7 @@ type permitWaiterJSON struct {
 
 func semaphoreToJSON(in *redlock.SemaphoreInspection) semaphoreJSON {
 	out := semaphoreJSON{
-		Key: in.Key, Limit: storedLimit(in.Limit),
+		Key: in.Key, KeyBytes: exact(in.Key), Limit: storedLimit(in.Limit),
 		Holders: []permitHolderJSON{}, Members: []permitsMemberJSON{},
 	}
 	for _, h := range in.Holders {

@@ -15,6 +15,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -50,6 +51,8 @@ type Settings struct {
 	Warnings []string
 
 	from map[string]string // name of an option to where its value came from
+	once bool              // PasswordFile cannot be read again
+	tls  *tls.Config       // once it was read
 }
 
 // Error is a setting that cannot work. It quotes nothing that may be secret.
@@ -164,15 +167,28 @@ var Options = []Option{
 
 var guards = map[string]redlock.RestartGuard{"quarantine": redlock.Quarantine, "strict": redlock.Strict, "off": redlock.GuardOff}
 
-// SplitMembers reads a list of members. It splits only at commas that begin a new URL, because
-// commas also separate the hosts of one URL.
+// between separates members: a comma, or white space, before the scheme of another URL, or at an end.
+var (
+	between   = regexp.MustCompile(`[,\s]+(?:$|[A-Za-z][A-Za-z0-9+.-]*://)`)
+	hosts     = regexp.MustCompile(`\s*,\s*`)
+	semicolon = regexp.MustCompile(`;\s*[A-Za-z][A-Za-z0-9+.-]*://`)
+)
+
+const separators = ", \r\n\t\f"
+
+// SplitMembers reads a list of members. It splits only before what begins a new URL, because
+// commas also separate the hosts of one URL, and a password or a path may have a space.
 func SplitMembers(v string) (all []string) {
-	for _, part := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' }) {
-		if n := len(all); n > 0 && !strings.Contains(part, "://") {
-			all[n-1] += "," + part
-			continue
+	v = strings.TrimLeft(v, separators)
+	for v != "" {
+		one, rest := v, ""
+		if at := between.FindStringIndex(v); at != nil {
+			one, rest = v[:at[0]], strings.TrimLeft(v[at[0]:], separators)
 		}
-		all = append(all, part)
+		behind := strings.LastIndexByte(one, '@') + 1 // a comma before it is the password's
+		one = one[:behind] + hosts.ReplaceAllString(one[behind:], ",")
+		all = append(all, strings.ReplaceAll(one, " ", "%20"))
+		v = rest
 	}
 	return all
 }
@@ -184,6 +200,9 @@ func Load(flags map[string]string, getenv func(string) (string, bool), file stri
 	fromFile, err := readFile(file)
 	if err != nil {
 		return nil, err
+	}
+	if fromFile["password"] != "" || slices.ContainsFunc(SplitMembers(fromFile["members"]), hasPassword) {
+		s.warnOfReaders("configuration file, which has a password", file)
 	}
 	for _, o := range Options {
 		value, source, isFlag := o.Default, "default", false
@@ -256,6 +275,15 @@ func readFile(path string) (map[string]string, error) {
 	return out, nil
 }
 
+// warnOfReaders looks at a file that was read. It reports whether that can be read again, as no pipe can.
+func (s *Settings) warnOfReaders(what, path string) (again bool) {
+	info, err := os.Stat(path)
+	if err == nil && info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("other users of this machine can read the %s (mode %#o): run chmod 600", what, info.Mode().Perm()))
+	}
+	return err == nil && info.Mode().IsRegular()
+}
+
 func (s *Settings) check() error {
 	bad := func(option, format string, args ...any) error {
 		return &Error{Flag: s.from[option] == "flag", Problem: fmt.Sprintf(format, args...)}
@@ -275,9 +303,7 @@ func (s *Settings) check() error {
 		if s.Password = node.Secret(strings.TrimRight(line, "\r")); s.Password == "" {
 			return bad("", "password file: its first line is empty")
 		}
-		if info, err := os.Stat(s.PasswordFile); err == nil && info.Mode().Perm()&0o077 != 0 && runtime.GOOS != "windows" {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("other users of this machine can read the password file (mode %#o): run chmod 600", info.Mode().Perm()))
-		}
+		s.once = !s.warnOfReaders("password file", s.PasswordFile)
 	}
 	if s.Username != "" && s.Password == "" {
 		return bad("username", "there is a username and no password: use REDLOCK_PASSWORD_FILE")
@@ -296,6 +322,9 @@ func (s *Settings) check() error {
 		return bad(option, "--ttl is %v, more than --max-ttl (%v): raise --max-ttl, or use a shorter lease, which is renewed", s.TTL, s.MaxTTL)
 	}
 	for i, m := range s.Members {
+		if semicolon.MatchString(m) {
+			return bad("members", "member %d: a semicolon stands before another URL: members are separated by commas", i+1)
+		}
 		if _, err := node.ParseTarget(m); err != nil {
 			return bad("members", "member %d: %v", i+1, err)
 		}
@@ -364,14 +393,14 @@ func Redact(u string) string {
 }
 
 // URLs returns the members' URLs, with the user put in if a URL has none. A password file is put in by
-// its name, because a client reads it again whenever it connects.
+// its name, because a client reads it again whenever it connects; what a pipe held is put in itself.
 func (s *Settings) URLs() []string {
 	out := make([]string, len(s.Members))
 	for i, m := range s.Members {
 		scheme, auth, rest := authority(m)
 		if s.Password != "" && !strings.Contains(auth, "@") && !namesPassword(rest) {
 			user := url.UserPassword(s.Username, string(s.Password)).String() + "@"
-			if s.PasswordFile != "" {
+			if s.PasswordFile != "" && !s.once {
 				if user = ""; s.Username != "" {
 					user = url.User(s.Username).String() + "@"
 				}
@@ -390,8 +419,8 @@ func (s *Settings) URLs() []string {
 
 // TLS returns nil if no setting names a file.
 func (s *Settings) TLS() (*tls.Config, error) {
-	if s.TLSCA+s.TLSCert == "" {
-		return nil, nil
+	if s.TLSCA+s.TLSCert == "" || s.tls != nil {
+		return s.tls.Clone(), nil // of nil it is nil
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if s.TLSCA != "" {
@@ -411,7 +440,8 @@ func (s *Settings) TLS() (*tls.Config, error) {
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
-	return c, nil
+	s.tls = c
+	return c.Clone(), nil
 }
 
 // Config returns the library's Config.

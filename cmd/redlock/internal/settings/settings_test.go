@@ -135,6 +135,7 @@ func TestMistakes(t *testing.T) {
 		{flags: map[string]string{"ttl": "1h"}, want: "raise --max-ttl", flag: true},
 		{flags: map[string]string{"max-ttl": "10s"}, want: "raise --max-ttl", flag: true},
 		{env: []string{"REDLOCK_TTL", "1h"}, want: "raise --max-ttl"},
+		{env: []string{"REDLOCK_MEMBERS", "redis://a:1;redis://b:2"}, want: "separated by commas"},
 		{env: []string{"REDLOCK_MEMBERS", "redis-cluster://h,h"}, want: "names a host twice"},
 		{flags: map[string]string{"ttl": "x"}, want: "--ttl", flag: true},
 		{flags: map[string]string{"username": "u"}, want: "no password", flag: true},
@@ -196,5 +197,37 @@ func TestPasswordFileThatOthersCanRead(t *testing.T) {
 		s, err := Load(nil, env("REDLOCK_PASSWORD_FILE", file), "")
 		assert.False(t, err != nil || len(s.Warnings) != warnings || strings.Contains(strings.Join(s.Warnings, ""), canary),
 			"mode %o: %v, %v", mode, s, err)
+		for text, secret := range map[string]int{`{"password":"` + canary + `"}`: 1, `{"members":["redis://:` + canary + `@h"]}`: 1, `{"members":"redis://h"}`: 0} {
+			conf := write(t, text)
+			require.NoError(t, os.Chmod(conf, mode))
+			s := rt.Must(Load(nil, env(), conf))(t)
+			assert.Len(t, s.Warnings, warnings*secret, "%s, mode %o", text, mode)
+		}
+	}
+}
+
+func TestPasswordOfAPipeIsReadOnce(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no names in /dev/fd here: run it on a Unix system")
+	}
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	require.NoError(t, rt.Err(w.WriteString("s3cret\n")))
+	require.NoError(t, w.Close())
+	s := rt.Must(Load(nil, env("REDLOCK_MEMBERS", "redis://h", "REDLOCK_PASSWORD_FILE", fmt.Sprintf("/dev/fd/%d", r.Fd())), ""))(t)
+	assert.Equal(t, []string{"redis://:s3cret@h"}, s.URLs())
+}
+
+func TestListOfMembersIsSplitBeforeURLsAlone(t *testing.T) {
+	t.Parallel()
+	for list, want := range map[string]string{
+		"redis://a, redis://b\r\n\tredis://c\f,\n":                  "redis://a|redis://b|redis://c",
+		",redis-cluster://a:1, b:2 ,\nc:3,redis+unix:///my redis/r": "redis-cluster://a:1,b:2,c:3|redis+unix:///my%20redis/r",
+		"redis://:correct horse@a redis://u:p , q@b\n":              "redis://:correct%20horse@a|redis://u:p%20,%20q@b",
+		" \r\n": "",
+	} {
+		assert.Equal(t, want, strings.Join(SplitMembers(list), "|"), "%q", list)
 	}
 }
