@@ -94,7 +94,7 @@ func examine(ctx context.Context, s *settings.Settings, key string, chosen bool,
 	}
 	terms := doctor.Terms{
 		Drift: s.Drift, MaxTTL: s.MaxTTL, GuardOff: s.RestartGuard == "off", Interop: s.Interop,
-		Key: key, KeyChosen: chosen, Dial: s.DialTimeout, Between: sample,
+		Key: key, KeyChosen: chosen, Dial: s.DialTimeout, Patience: s.MemberTimeout, Between: sample,
 	}
 	if own != nil && len(own.Certificates) > 0 {
 		if cert, err := x509.ParseCertificate(own.Certificates[0].Certificate[0]); err == nil {

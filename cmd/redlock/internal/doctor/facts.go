@@ -40,8 +40,10 @@ type Facts struct {
 	Repl string
 	Left time.Duration // of the quarantine
 
-	Denied  []string  // commands of the library that the user may not run
-	ACLErr  error     // why that could not be found out
+	WriteErr error // what it says to a write that changes nothing; a context's error: nothing
+
+	Denied  []string  // commands of the library that the user may not run, or that the server does not know
+	ACLErr  error     // why that could not be found out, of all or some
 	Expires time.Time // of the certificate; zero without TLS
 
 	// Of a member whose replicas may take over.
@@ -117,6 +119,7 @@ type Terms struct {
 	KeyChosen bool
 	Own       time.Time // when our own certificate expires; zero: there is none
 	Dial      time.Duration
+	Patience  time.Duration // of clients with a member's answer; 0: not known
 	Between   time.Duration // the two readings of the clocks
 }
 
@@ -149,6 +152,7 @@ func Ask(ctx context.Context, t Target, terms Terms) Facts {
 	}
 	f.Config = config(ask, slices.Concat(settings, replicated[t.Kind]))
 	f.marker(ask, t)
+	f.write(ask, t, terms)
 	f.permissions(ctx, ask, t, terms)
 	if t.Kind == node.RedisCluster {
 		if r, err := ask("CLUSTER", "INFO"); err == nil {
@@ -350,6 +354,61 @@ func Commands(t Target, key string, interop bool) [][]string {
 	return out
 }
 
+// write asks for a write that changes nothing: XX adds no member to the line of waiters. A server answers it as it would
+// answer any write, for which it may lack memory, replicas or a disk, or which CLIENT PAUSE holds up.
+func (f *Facts) write(ask asker, t Target, terms Terms) {
+	key := terms.Key
+	if t.Kind == node.RedisCluster {
+		key = slot.TagOf(t.Slots[0])
+	}
+	_, f.WriteErr = ask("ZADD", "redquorum:q:{"+key+"}", "XX", "1", "redquorum-doctor")
+	if refused := (*member.ReplyError)(nil); errors.As(f.WriteErr, &refused) && (refused.Kind == member.KindForeign || judged(f.WriteErr, false) == denied) {
+		f.WriteErr = nil // it is executed, or of the permissions
+	}
+}
+
+// silent reports whether it did not answer the write.
+func (f *Facts) silent() bool {
+	return f.WriteErr != nil && !errors.As(f.WriteErr, new(*member.ReplyError))
+}
+
+// answer is what a reply says of a permission.
+type answer uint8
+
+const (
+	unclear answer = iota
+	permitted
+	denied
+)
+
+// judged reads the answer to a command that was tried. expected: the error is the one that shows that it was looked at. No
+// other error does: a server may lack the command, or be in no state to say.
+func judged(err error, expected bool) answer {
+	var refused *member.ReplyError
+	switch {
+	case err == nil, expected:
+		return permitted
+	case !errors.As(err, &refused):
+		return unclear
+	case refused.Kind == member.KindAuth:
+		return denied
+	case refused.Kind != member.KindOther:
+		return unclear
+	}
+	for _, word := range []string{"unknown", "not allowed", "not permitted", "not supported", "unsupported", "disabled", "forbidden"} {
+		if strings.Contains(strings.ToLower(refused.Text), word) {
+			return denied
+		}
+	}
+	return unclear
+}
+
+// says reports whether the server refused with a text.
+func says(err error, text string) bool {
+	var refused *member.ReplyError
+	return errors.As(err, &refused) && strings.Contains(refused.Text, text)
+}
+
 // permissions asks the member what our user may do, without doing it: by ACL DRYRUN, or by trying where that is not
 // permitted.
 func (f *Facts) permissions(ctx context.Context, ask asker, t Target, terms Terms) {
@@ -358,16 +417,27 @@ func (f *Facts) permissions(ctx context.Context, ask asker, t Target, terms Term
 	for i := 0; err == nil && i < len(all); i++ {
 		var r member.Reply
 		if r, err = ask(append([]string{"ACL", "DRYRUN", string(who.Str)}, all[i]...)...); err == nil && string(r.Str) != "OK" {
-			f.Denied = append(f.Denied, strings.Join(name(all[i]), " "))
+			f.deny(all[i], string(r.Str))
 		}
 	}
 	if err == nil {
 		return
 	}
 	f.Denied, f.ACLErr = nil, nil
-	for _, c := range try(ctx, ask, t, all, &f.ACLErr) {
-		f.Denied = append(f.Denied, strings.Join(name(c), " "))
+	if f.silent() {
+		f.ACLErr = errors.New("it does not answer writes")
+		return
 	}
+	f.try(ctx, ask, t, all)
+}
+
+// deny notes a command. What can be done without is named with its key where the key is what is denied.
+func (f *Facts) deny(c []string, text string) {
+	n := name(c)
+	if (c[0] == "ZSCORE" || c[0] == "HSCAN") && strings.Contains(text, "key") {
+		n = c[:2]
+	}
+	f.Denied = append(f.Denied, strings.Join(n, " "))
 }
 
 // tryScript calls each command, in a script that must not write: of one that the user may not run the server says so,
@@ -384,58 +454,95 @@ while i <= #ARGV do
 end
 return out`
 
+// knownScript calls each command without arguments, of which a server knows at least that they are too few. For servers
+// whose scripts cannot be kept from writing, before 7.0.
+const knownScript = `local out = {}
+for i, c in ipairs(ARGV) do
+  local r = redis.pcall(c)
+  out[i] = type(r) == 'table' and r.err or ''
+end
+return out`
+
 // try finds out what the user may not do by trying all of it, so that nothing happens: what is sent here is refused
 // for another reason, or has no effect.
-func try(ctx context.Context, ask asker, t Target, all [][]string, failed *error) (denied [][]string) {
+func (f *Facts) try(ctx context.Context, ask asker, t Target, all [][]string) {
 	var inScript [][]string
-	args := []string{"EVAL", tryScript, "0"}
+	args, names := []string{"EVAL", tryScript, "0"}, []string{"EVAL", knownScript, "0"}
+	tell := func(c []string, err error, expected bool) {
+		switch judged(err, expected) {
+		case denied:
+			f.deny(c, err.Error())
+		case unclear:
+			f.ACLErr = fmt.Errorf("%s: %w", strings.Join(name(c), " "), err)
+		}
+	}
 	for _, c := range all {
-		said := error(nil)
+		said, expected := error(nil), false
 		switch c[0] {
 		case "EVAL": // with the script below
 		case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE": // on a connection of its own
 			said = once(ctx, t, c)
 		case "SCRIPT":
+			sent := c
 			if c[1] == "LOAD" {
-				c = []string{"SCRIPT", "LOAD", "no script"}
+				sent = []string{"SCRIPT", "LOAD", "no script"}
 			}
-			_, said = ask(c...)
+			_, said = ask(sent...)
+			expected = c[1] == "LOAD" && says(said, "compiling script")
 		case "WAIT":
 			_, said = ask("WAIT", "0", "1")
 		case "CLIENT":
+			sent := c
 			if c[1] == "KILL" {
-				c = []string{"CLIENT", "KILL", "ID", "9223372036854775807"} // there is none (0 is every one, on Redis 6.2)
+				sent = []string{"CLIENT", "KILL", "ID", "9223372036854775807"} // there is none (0 is every one, on Redis 6.2)
 			} else if c[1] == "SETNAME" {
-				c = []string{"CLIENT", "SETNAME", t.Config.ClientName}
+				sent = []string{"CLIENT", "SETNAME", t.Config.ClientName}
 			}
-			_, said = ask(c...)
+			_, said = ask(sent...)
 		case "PUBLISH", "SPUBLISH": // where nobody listens
 			_, said = ask(c[0], c[1]+":redquorum-doctor", "x")
-		case "EVALSHA", "PING", "INFO", "TIME", "ASKING", "CLUSTER", "PUBSUB":
+		case "EVALSHA":
+			_, said = ask(c...)
+			expected = says(said, "NOSCRIPT")
+		case "PING", "INFO", "TIME", "ASKING", "CLUSTER", "PUBSUB":
 			_, said = ask(c...)
 		default:
 			inScript = append(inScript, c)
 			args = append(append(args, strconv.Itoa(len(c))), c...)
+			names = append(names, c[0])
 		}
-		if forbids(said) {
-			denied = append(denied, c)
-		}
+		tell(c, said, expected || elsewhere(said, t))
 	}
 	r, err := ask(args...)
-	switch {
-	case forbids(err):
-		denied = append(denied, all[0])
-		*failed = errors.New("what scripts may call is not known, because EVAL is not permitted")
-	case err != nil || len(r.Elems) != len(inScript):
-		*failed = errors.New("the server has neither ACL DRYRUN nor scripts that only read, as Redis 7 has, or does not permit them")
-	default:
-		for i, c := range inScript {
-			if text := string(r.Elems[i].Str); forbids(node.Refusal(&member.Reply{Kind: '-', Str: []byte(text)})) {
-				denied = append(denied, c)
-			}
-		}
+	reads := err == nil && len(r.Elems) == len(inScript)
+	if !reads && judged(err, false) != denied {
+		r, err = ask(names...)
 	}
-	return denied
+	switch {
+	case judged(err, false) == denied:
+		f.deny(all[0], err.Error())
+		f.ACLErr = errors.New("what scripts may call is not known, because EVAL is not permitted")
+		return
+	case err != nil || len(r.Elems) != len(inScript):
+		f.ACLErr = errors.Join(errors.New("the server has neither ACL DRYRUN nor scripts that only read, as Redis 7 has, or does not permit them"), err)
+		return
+	case !reads:
+		f.ACLErr = errors.New("the server knows the commands, and has neither ACL DRYRUN nor scripts that only read, as Redis 7 has, to tell whether the user may run them")
+	}
+	for i, c := range inScript {
+		said := error(nil)
+		if text := r.Elems[i].Str; len(text) > 0 {
+			said = node.Refusal(&member.Reply{Kind: '-', Str: text})
+		}
+		expected := says(said, "Write commands are not allowed") || says(said, "WRONGTYPE") || elsewhere(said, t) || !reads && says(said, "umber of args")
+		tell(c, said, expected)
+	}
+}
+
+// elsewhere reports whether another server of its cluster has the key: what is not permitted is refused before.
+func elsewhere(err error, t Target) bool {
+	var refused *member.ReplyError
+	return t.Kind == node.RedisCluster && errors.As(err, &refused) && (refused.Kind == member.KindCluster || strings.Contains(refused.Text, "non local key"))
 }
 
 // forbids reports whether a server said that the user may not do something.

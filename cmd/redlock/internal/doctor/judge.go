@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 )
@@ -80,8 +81,18 @@ type judge struct {
 }
 
 func (j *judge) say(s Severity, check, member, what, risk, cure string) {
-	j.out.Findings = append(j.out.Findings, Finding{s, check, member, what, risk, cure})
-	j.out.Severity = max(j.out.Severity, s)
+	j.out.say(s, check, member, what, risk, cure)
+}
+
+func (r *Report) say(s Severity, check, member, what, risk, cure string) {
+	const most = 4096 // of what servers say, and of names
+	r.Findings = append(r.Findings, Finding{s, check, printable.Text(member, most), printable.Text(what, most), printable.Text(risk, most), printable.Text(cure, most)})
+	r.Severity = max(r.Severity, s)
+}
+
+// sort puts the worst first.
+func (r *Report) sort() {
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return int(b.Severity) - int(a.Severity) })
 }
 
 // Judge says what is wrong with the members of these facts, ordered by severity.
@@ -105,6 +116,7 @@ func Judge(all []Facts, terms Terms, now time.Time) Report {
 				continue
 			}
 			j.server(s)
+			j.writes(s)
 			j.memory(s)
 			j.persistence(s)
 			j.clocks(s)
@@ -118,7 +130,7 @@ func Judge(all []Facts, terms Terms, now time.Time) Report {
 	j.certificate("", "our own certificate", terms.Own, now)
 	j.spread()
 	j.restart()
-	slices.SortStableFunc(j.out.Findings, func(a, b Finding) int { return int(b.Severity) - int(a.Severity) })
+	j.out.sort()
 	return j.out
 }
 
@@ -144,6 +156,9 @@ func (j *judge) number() {
 	case up == need && n > 1:
 		j.say(Warning, "quorum", "", fmt.Sprintf("%d of %d members can be reached, which is the bare majority", up, n),
 			"with the next one that fails, no lock can be taken", "see the members below")
+	}
+	if voting := j.voting(); up >= need && voting < need {
+		j.say(Critical, "quorum", "", fmt.Sprintf("%d of %d members vote, %d are needed", voting, n, need), "no lock can be taken", "see the members below")
 	}
 	switch {
 	case n == 1:
@@ -174,6 +189,21 @@ func (j *judge) number() {
 	}
 }
 
+// votes reports whether the member votes for locks of some name, as far as can be seen.
+func (f *Facts) votes() bool {
+	return slices.ContainsFunc(f.servers(), func(s *Facts) bool { return s.state() == "voting" && s.WriteErr == nil && !s.lonely() })
+}
+
+// voting counts them.
+func (j *judge) voting() (n int) {
+	for i := range j.all {
+		if j.all[i].Err == nil && j.all[i].votes() {
+			n++
+		}
+	}
+	return n
+}
+
 // identities looks for members that are one Redis, or replicate one another.
 func (j *judge) identities() {
 	type place struct {
@@ -191,6 +221,9 @@ func (j *judge) identities() {
 			at := place{i, f}
 			all = append(all, at)
 			id := f.Info["run_id"]
+			if id == "" && f.Marker != "" { // of servers that tell nothing of themselves
+				id = "marker " + f.Marker
+			}
 			first, dup := seen[id]
 			switch {
 			case id == "":
@@ -318,7 +351,10 @@ func (j *judge) server(f *Facts) {
 	if limit > 0 && clients*5 > limit*4 {
 		j.say(Warning, "clients", f.Member, fmt.Sprintf("%d of %d client connections are in use", clients, limit), "new holders and waiters are refused", "raise maxclients, or look for a leak of connections")
 	}
-	if f.RTT > 50*time.Millisecond {
+	if p := j.terms.Patience; p > 0 && f.RTT > p {
+		j.say(Critical, "rtt", f.Member, fmt.Sprintf("round trip %v, and clients wait %v for a member's vote (--member-timeout)", f.RTT.Round(time.Millisecond), p),
+			"its votes come too late", "nearer members, or a greater --member-timeout for all clients")
+	} else if f.RTT > 50*time.Millisecond {
 		j.say(Warning, "rtt", f.Member, fmt.Sprintf("round trip %v", f.RTT.Round(time.Millisecond)), "every acquisition takes that long, and loses as much validity", "nearer members")
 	}
 }
@@ -331,6 +367,21 @@ func older(version string, major, minor int) bool {
 	a, err1 := strconv.Atoi(parts[0])
 	b, err2 := strconv.Atoi(parts[1])
 	return err1 == nil && err2 == nil && (a < major || a == major && b < minor)
+}
+
+// writes says why a server takes no writes, unless that is said of its role or its replicas.
+func (j *judge) writes(f *Facts) {
+	var refused *member.ReplyError
+	switch {
+	case f.WriteErr == nil || f.lonely() || f.Info["role"] == "slave":
+	case !errors.As(f.WriteErr, &refused):
+		j.say(Critical, "writes", f.Member, "it answers PING, and no write", "it does not vote", "CLIENT UNPAUSE, if somebody paused it (CLIENT PAUSE); otherwise its log says why")
+	case refused.Kind == member.KindOverloaded:
+		j.say(Critical, "writes", f.Member, "it refuses writes: "+refused.Text, "it does not vote", "raise maxmemory, or delete what else is there; keep maxmemory-policy noeviction")
+	case refused.Kind == member.KindCluster && f.Health != "" && f.Health != "ok":
+	default:
+		j.say(Critical, "writes", f.Member, "it refuses writes: "+refused.Text, "it does not vote", "run doctor again when it takes writes; its log says why it does not")
+	}
 }
 
 func (j *judge) memory(f *Facts) {
@@ -446,28 +497,34 @@ func (f *Facts) state() string {
 // promoted reports whether the process was a replica before.
 func (f *Facts) promoted() bool { return strings.Trim(f.Info["master_replid2"], "0") != "" }
 
+// notice is the cure where no client has looked yet: the time that a member rests begins when one does.
+const notice = "have one notice now: redlock run awake -n -- true; then wait; restart no other member"
+
 func (j *judge) guard(f *Facts) {
 	until := "for " + f.Left.Round(time.Second).String() + " more"
 	switch f.state() {
 	case "unknown":
 		j.say(Critical, "restart guard", f.Member, f.bare(f.MarkerErr), "it does not vote", unreadable(f.MarkerErr))
 	case "new":
+		cure := "for a deployment that never held a lock: redlock init --fresh; otherwise wait"
+		if up, _ := strconv.Atoi(f.Info["uptime_in_seconds"]); time.Duration(up)*time.Second > j.terms.MaxTTL+f.Lag+time.Second {
+			cure = "for a deployment that never held a lock: redlock init --fresh; otherwise " + notice
+		}
 		j.say(Warning, "restart guard", f.Member, "no client has used it yet",
-			fmt.Sprintf("it does not vote until the server is older than %v, and until all members answer", j.terms.MaxTTL),
-			"for a deployment that never held a lock: redlock init --fresh; otherwise wait")
+			fmt.Sprintf("it does not vote until the server is older than %v, and until all members answer", j.terms.MaxTTL), cure)
 	case "restarted":
 		j.say(Warning, "restart guard", f.Member, "it has restarted, and no client has noticed yet", fmt.Sprintf("it does not vote for %v from when one does", j.terms.MaxTTL),
-			"have one notice now: redlock run awake -n -- true; then wait")
+			notice)
 	case "joined":
 		j.say(Warning, "restart guard", f.Member, "it has no marker, and slots that were used: they came from other masters, or it forgot, and no client has noticed yet",
-			fmt.Sprintf("it votes once a client has, or %v later, unless all of them came from masters that remember", j.terms.MaxTTL+f.Lag), "wait; restart no other member")
+			fmt.Sprintf("it votes once a client has, or %v later, unless all of them came from masters that remember", j.terms.MaxTTL+f.Lag), notice)
 	case "replaced":
 		what := "a replica has taken over"
 		if f.Kind == node.OneServer {
 			what = "it was a replica"
 		}
 		j.say(Warning, "restart guard", f.Member, what+", or it has restarted, and no client has noticed yet",
-			fmt.Sprintf("it may lack what its former master granted, and does not vote for %v from when one does", j.terms.MaxTTL+f.Lag), "wait; restart no other member")
+			fmt.Sprintf("it may lack what its former master granted, and does not vote for %v from when one does", j.terms.MaxTTL+f.Lag), notice)
 	case "quarantined":
 		j.say(Warning, "restart guard", f.Member, "it may have forgotten what it granted, and does not vote "+until, "fewer members bear the locks meanwhile", "wait; restart no other member")
 	case "restoring":
@@ -551,7 +608,7 @@ func (j *judge) permitted(f *Facts) {
 	}
 	if len(denied) > 0 {
 		j.say(Critical, "permissions", f.Member, "the user may not: "+strings.Join(denied, ", "),
-			"locks fail, or the client cannot handle restarts and broken connections", "add them to the user's rules: acl/members.acl in the source tree has all of them; --key chooses the lock to check")
+			"locks fail, or the client cannot handle restarts and broken connections", "add them to the user's rules: acl/members.acl in the source tree has all of them; --key chooses the lock to check; if the server lacks them, see rename-command in its configuration")
 	}
 	if f.ACLErr != nil {
 		j.say(OK, "permissions", f.Member, "not all checked: "+f.ACLErr.Error(), "", "+acl|whoami +acl|dryrun, for this check alone (Redis 7)")
@@ -619,7 +676,7 @@ func (j *judge) restart() {
 		switch s := j.all[i].state(); {
 		case s != "voting":
 			not = append(not, j.all[i].Member+" is "+s)
-		case slices.ContainsFunc(j.all[i].servers(), (*Facts).lonely):
+		case slices.ContainsFunc(j.all[i].servers(), func(f *Facts) bool { return f.lonely() || f.WriteErr != nil }):
 			not = append(not, j.all[i].Member+" refuses writes")
 		default:
 			voting++
@@ -630,6 +687,8 @@ func (j *judge) restart() {
 		j.out.RestartNo = strings.Join(not, ", ")
 	case voting-1 < need:
 		j.out.RestartNo = fmt.Sprintf("without it %d of %d would be left, and %d are needed: nobody can take a lock", voting-1, len(j.all), need)
+	case j.out.Severity == Critical:
+		j.out.RestartNo = "mend first what is critical"
 	default:
 		j.out.Restart = true
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -146,12 +147,29 @@ func TestJudge(t *testing.T) {
 			s[1].Info["min_slaves_good_slaves"], s[1].Config["min-replicas-to-write"] = "2", "2"
 			return s
 		}, OK, "", "", false},
-		"ping":          {func(s set, _ *Terms) set { s[1].Denied = []string{"PING"}; return s }, Warning, "permissions", "not: PING", false},
-		"its name":      {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT SETNAME"}; return s }, Warning, "permissions", "not: CLIENT SETNAME", false},
-		"zscore":        {func(s set, _ *Terms) set { s[1].Denied = []string{"ZSCORE"}; return s }, Warning, "permissions", "not: ZSCORE", false},
-		"hscan":         {func(s set, _ *Terms) set { s[1].Denied = []string{"HSCAN"}; return s }, Warning, "permissions", "not: HSCAN", false},
-		"script load":   {func(s set, _ *Terms) set { s[1].Denied = []string{"SCRIPT LOAD", "PING"}; return s }, Warning, "permissions", "not: SCRIPT LOAD", false},
-		"not permitted": {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT KILL"}; return s }, Critical, "permissions", "CLIENT KILL", false},
+		"full": {func(s set, _ *Terms) set {
+			s[1].WriteErr = &member.ReplyError{Kind: member.KindOverloaded, Text: "OOM command not allowed"}
+			return s
+		}, Critical, "writes", "OOM", true},
+		"paused": {func(s set, _ *Terms) set { s[1].WriteErr = context.DeadlineExceeded; return s }, Critical, "writes", "no write", true},
+		"too far": {func(s set, x *Terms) set {
+			x.Patience = 70 * time.Millisecond
+			s[1].RTT = 80 * time.Millisecond
+			return s
+		}, Critical, "rtt", "80ms", true},
+		"nobody votes": {func(s set, _ *Terms) set { s[0].Marker, s[1].Marker, s[2].Marker = "o 1", "p 1", "q 1"; return s }, Critical, "quorum", "0 of 3 members vote", true},
+		"too few vote": {func(s set, _ *Terms) set { s[0].Left, s[1].WriteErr = time.Second, errors.New("x"); return s }, Critical, "quorum", "1 of 3 members vote", true},
+		"twice, told by the marker": {func(s set, _ *Terms) set {
+			s[0].Info, s[1].Info, s[1].Marker = nil, nil, s[0].Marker
+			return s
+		}, Critical, "identity", "same Redis as 10.0.0.1:6379", true},
+		"key of the line": {func(s set, _ *Terms) set { s[1].Denied = []string{"ZSCORE redquorum:sq:{a}"}; return s }, Critical, "permissions", "may not: ZSCORE redquorum", true},
+		"ping":            {func(s set, _ *Terms) set { s[1].Denied = []string{"PING"}; return s }, Warning, "permissions", "not: PING", false},
+		"its name":        {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT SETNAME"}; return s }, Warning, "permissions", "not: CLIENT SETNAME", false},
+		"zscore":          {func(s set, _ *Terms) set { s[1].Denied = []string{"ZSCORE"}; return s }, Warning, "permissions", "not: ZSCORE", false},
+		"hscan":           {func(s set, _ *Terms) set { s[1].Denied = []string{"HSCAN"}; return s }, Warning, "permissions", "not: HSCAN", false},
+		"script load":     {func(s set, _ *Terms) set { s[1].Denied = []string{"SCRIPT LOAD", "PING"}; return s }, Warning, "permissions", "not: SCRIPT LOAD", false},
+		"not permitted":   {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT KILL"}; return s }, Critical, "permissions", "CLIENT KILL", false},
 		"another name, Redis 6.2": {func(s set, x *Terms) set {
 			x.Key, s[1].ACLErr, s[1].Denied = "a", errors.New("x"), []string{"EVALSHA a redquorum:tokens"}
 			return s
@@ -179,7 +197,7 @@ func TestJudge(t *testing.T) {
 		terms := Terms{Drift: 0.01, MaxTTL: 30 * time.Second}
 		r := Judge(tc.change(set{good(1), good(2), good(3)}, &terms), terms, now)
 		assert.True(t, r.Severity == tc.want, "%s: %v, want %v: %+v", name, r.Severity, tc.want, r.Findings)
-		assert.True(t, r.Restart != tc.stop, "%s: may restart: %v (%s)", name, r.Restart, r.RestartNo)
+		assert.True(t, r.Restart != (tc.stop || tc.want == Critical), "%s: may restart: %v (%s)", name, r.Restart, r.RestartNo)
 		if tc.check == "" {
 			assert.Empty(t, r.Findings, "%s: %+v", name, r.Findings)
 			continue
