@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -978,5 +979,9 @@ func TestHandoffIsDecodedOrRefused(t *testing.T) {
 		h, err := redlock.ParseHandoff(text)
 		require.ErrorIs(t, err, redlock.ErrInput, "%q", text)
 		require.Equal(t, redlock.Handoff{}, h)
+	}
+	shown := rt.Must(json.Marshal(redlock.Handoff{}))(t)
+	for _, text := range []string{string(shown), redlock.Handoff{}.String()} {
+		require.ErrorContains(t, rt.Err(redlock.ParseHandoff(text)), "send what Handoff.Secret returns", text)
 	}
 }

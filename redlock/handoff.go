@@ -50,6 +50,7 @@ type handoffWire struct {
 const (
 	handoffPrefix = "redquorum1."
 	newestFormat  = 2 // of all kinds
+	shownHandoff  = "lease "
 )
 
 // Secret encodes the handoff as one printable word, with the authority to release the lock. The
@@ -74,7 +75,10 @@ func ParseHandoff(secret string) (Handoff, error) {
 	body, found := strings.CutPrefix(secret, handoffPrefix)
 	raw, err := base64.RawURLEncoding.DecodeString(body)
 	if !found || err != nil {
-		return Handoff{}, badInput("handoff", "not a lease: it must begin with %q and be whole", handoffPrefix)
+		if strings.HasPrefix(strings.TrimPrefix(secret, `"`), shownHandoff) {
+			return Handoff{}, badInput("handoff", "this is what fmt, JSON and logs show of a Handoff, without its authority: send what Handoff.Secret returns")
+		}
+		return Handoff{}, badInput("handoff", "not a lease: it must be what Handoff.Secret returned, begin with %q and be whole", handoffPrefix)
 	}
 	var w handoffWire
 	if json.Unmarshal(raw, &w) != nil || w.Format < 1 || w.Format > newestFormat || len(w.Key) == 0 || w.Token == 0 ||
@@ -111,7 +115,7 @@ func (h Handoff) Kind() Kind {
 func (h Handoff) Token() uint64 { return h.token }
 
 func (h Handoff) String() string {
-	return fmt.Sprintf("lease %s (%s, token %d)", member.Quote(h.key), h.Kind(), h.token)
+	return fmt.Sprintf(shownHandoff+"%s (%s, token %d)", member.Quote(h.key), h.Kind(), h.token)
 }
 
 // Format prints the same with every verb of fmt.

@@ -231,6 +231,8 @@ func TestAnswerIsSentWhenTheGuardHasLetGo(t *testing.T) {
 	})
 	h := Handler(guard, byPath, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Before", "1")
+		w.Header().Add("Set-Cookie", "theirs=2")
+		w.Header().Del("X-Outer")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusTeapot)
 		w.Header().Set("X-After", "1")
@@ -240,11 +242,17 @@ func TestAnswerIsSentWhenTheGuardHasLetGo(t *testing.T) {
 	w := &watched{ResponseWriter: httptest.NewRecorder(), inside: &inside}
 	r := httptest.NewRequest("POST", "/r", nil)
 	r.Header.Set(Header, "5")
+	w.Header().Set("Set-Cookie", "ours=1") // by what is in front of the guard
+	w.Header().Set("Vary", "Cookie")
+	w.Header().Set("X-Outer", "1")
 	h.ServeHTTP(w, r)
 	answer := w.ResponseWriter.(*httptest.ResponseRecorder)
 	assert.Equal(t, http.StatusTeapot, answer.Code)
 	assert.Equal(t, "tea", answer.Body.String())
 	assert.Equal(t, "1", answer.Header().Get("X-Before"))
+	assert.Equal(t, []string{"ours=1", "theirs=2"}, answer.Header()["Set-Cookie"])
+	assert.Equal(t, "Cookie", answer.Header().Get("Vary"))
+	assert.Empty(t, answer.Header().Get("X-Outer"))
 	assert.Empty(t, answer.Header().Get("X-After"))
 	assert.False(t, w.early)
 

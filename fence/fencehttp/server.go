@@ -107,7 +107,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(r.Context()) // a copy, as the request is the server's
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	answer := &response{header: http.Header{}}
+	answer := &response{header: w.Header().Clone()} // with what was set in front of the guard
 	err = h.guard.Do(r.Context(), h.resource(r), token, func() error {
 		h.next.ServeHTTP(answer, r)
 		return nil
@@ -181,6 +181,7 @@ func (r *response) Write(b []byte) (int, error) {
 
 func (r *response) send(w http.ResponseWriter) {
 	r.WriteHeader(http.StatusOK)
+	clear(w.Header())
 	maps.Copy(w.Header(), r.sent)
 	w.WriteHeader(r.status)
 	_, _ = w.Write(r.body.Bytes()) // a client that has gone needs no answer
