@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -49,6 +50,48 @@ type manifest struct {
 	Token    string `json:"token"`
 	Nonce    string `json:"nonce"` // of one attempt to write: it tells the writer whether it was its own
 	State    []byte `json:"state"`
+
+	// Before has the nonces of the writes before this one, the latest first: "" is that of no manifest. It tells what
+	// became of a write if others have written since.
+	Before []string `json:"before,omitempty"`
+}
+
+// mostBefore is how many nonces a manifest has.
+const mostBefore = 32
+
+// attempt is a write that was sent, and of which nothing is known yet. The answer of the store proves nothing if it is
+// a refusal: whatever lies between may have sent the write twice, and told of the second one.
+type attempt struct {
+	nonce string
+	on    version // the condition
+}
+
+// fate is what became of an attempt.
+type fate int
+
+const (
+	doubtful fate = iota // it may still happen, or others have written more than a manifest tells
+	written              // and maybe others have written since
+	never                // not now, and not later
+)
+
+// fate tells it by a manifest that was read after the attempt.
+func (v version) fate(a attempt) fate {
+	if v.Nonce == a.nonce {
+		return written
+	}
+	if v.at == a.on.at {
+		return doubtful
+	}
+	for _, nonce := range append([]string{v.Nonce}, v.Before...) {
+		switch nonce {
+		case a.nonce:
+			return written
+		case a.on.Nonce:
+			return never
+		}
+	}
+	return doubtful
 }
 
 // version is a manifest that was read.
@@ -139,65 +182,79 @@ func (g *Guard) update(ctx context.Context, resource string, token uint64, f fun
 	return err
 }
 
-// doubts is how many writes of one call may end without an answer before it gives up.
-const doubts = 3
+// doubts is how many writes of one call may end without an answer before it gives up, and refusals how many the store
+// may refuse whose version is still there.
+const (
+	doubts   = 3
+	refusals = 32
+)
 
 // swap reads the manifest, and writes what next says, until a write has happened or next wants none.
 //
-// A write without an answer may have happened, or may happen later: as long as the version is the one
-// that it was conditional on. Its nonce tells whether it was this one. So all nonces are remembered.
+// A write that the store has not acknowledged may have happened, or may happen later: as long as the version is the
+// one that it was conditional on. The manifests that follow tell whether it has.
 func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, token uint64, next func(version) ([]byte, bool)) ([]byte, error) {
 	if err := fence.CheckToken(resource, token); err != nil {
 		return nil, err
 	}
 	var (
-		key     = g.Key(resource)
-		tried   = map[string]bool{} // nonces of writes without an answer
-		on      string              // the version that they were conditional on
-		unknown error               // of these writes
+		key    = g.Key(resource)
+		open   []attempt // whose fate is unknown
+		silent int       // how many of all attempts had no answer
+		last   error     // of these
 	)
 	failed := func(err error) ([]byte, error) {
 		at := step
-		if at == fence.StepCommit && len(tried) == 0 {
-			at = fence.StepEnter // no write was sent, or the store has refused each
+		if at == fence.StepCommit && len(open) == 0 {
+			at = fence.StepEnter // no write was sent, or none has happened
 		}
 		if at == fence.StepCommit {
-			g.doubt(resource, on)
+			for _, a := range open {
+				g.doubt(resource, a.on.at)
+			}
 		}
-		return nil, &fence.StepError{Step: at, Resource: resource, Token: token, Err: errors.Join(err, unknown)}
+		return nil, &fence.StepError{Step: at, Resource: resource, Token: token, Err: errors.Join(err, last)}
 	}
 	for longest := 2 * time.Millisecond; ; longest = min(2*longest, 256*time.Millisecond) {
 		if err := ctx.Err(); err != nil {
 			return failed(err)
 		}
 		v, err := g.read(ctx, key, resource)
-		switch {
-		case err != nil:
+		if err != nil {
 			return failed(err)
-		case tried[v.Nonce]:
-			return v.State, nil
 		}
+		left := open[:0]
+		for _, a := range open {
+			switch fate := v.fate(a); {
+			case fate == written && (step == fence.StepCommit || v.Nonce == a.nonce):
+				return v.State, nil
+			case fate == doubtful:
+				left = append(left, a)
+			}
+		}
+		open = left
 		stale := fence.Admit(resource, v.token, token)
 		switch {
-		case len(tried) > 0 && step == fence.StepCommit && v.at != on:
-			return failed(stale) // somebody has written since, before this write or after it
+		case step == fence.StepCommit && slices.ContainsFunc(open, func(a attempt) bool { return a.on.at != v.at }):
+			return failed(stale) // more was written since than the manifest tells
 		case stale != nil:
 			return nil, stale
-		case len(tried) == doubts:
+		case silent == doubts, len(open) == refusals:
 			return failed(nil)
 		}
 		state, write := next(v)
 		if step == fence.StepClaim && g.doubted(resource, v.at) {
 			write = true // another version, which no write in doubt replaces
 		}
-		if !write && len(tried) > 0 && step == fence.StepCommit {
-			return failed(nil) // the writes without an answer may still happen
+		if !write && len(open) > 0 && step == fence.StepCommit {
+			return failed(nil) // these may still happen
 		}
 		if !write {
 			return v.State, nil
 		}
-		nonce := rand.Text()
-		body, err := json.Marshal(manifest{[]byte(resource), strconv.FormatUint(token, 10), nonce, state})
+		a := attempt{rand.Text(), v}
+		before := append([]string{v.Nonce}, v.Before...)
+		body, err := json.Marshal(manifest{[]byte(resource), strconv.FormatUint(token, 10), a.nonce, state, before[:min(len(before), mostBefore)]})
 		if err != nil {
 			return failed(err)
 		}
@@ -209,8 +266,9 @@ func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, toke
 		if errors.Is(err, ErrTooLarge) {
 			return failed(err)
 		}
+		open = append(open, a)
 		if !errors.Is(err, ErrConflict) {
-			tried[nonce], on, unknown = true, v.at, err
+			silent, last = silent+1, err
 		}
 		if err := sleep(ctx, mathrand.N(longest)); err != nil {
 			return failed(err)

@@ -136,6 +136,23 @@ func TestGuardedManifestLosesNothing(t *testing.T) {
 	fencetest.RunSet(t, func(t *testing.T) fencetest.Fixture { return fixture(t, newMemory()) }, 200)
 }
 
+// Something between the guard and the store sends writes twice, or late. The probe, the suite and the set see to it.
+func TestRepeatedWritesLoseNoAddition(t *testing.T) {
+	t.Parallel()
+	repeated := func(t *testing.T) fencetest.Fixture {
+		m, b := newMemory(), fencetest.NewBetween(t)
+		m.answer = func(apply func() error) error {
+			return rt.Err(fencetest.Send(b, func() (any, error) { return nil, apply() }))
+		}
+		return fixture(t, m)
+	}
+	fencetest.Run(t, repeated)
+	t.Run("set", func(t *testing.T) {
+		result := fencetest.Set(t, repeated(t), fencetest.Guarded, 200)
+		assert.Zero(t, result.Lost, "%v", result)
+	})
+}
+
 // Answers are lost, of writes that have happened, of those that have not, and of those that happen later.
 func TestLostAnswersLoseNoAddition(t *testing.T) { faketime.Test(t, lostAnswers) }
 
@@ -238,34 +255,13 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	require.NoError(t, g.Update(ctx, "r", 5, func(state []byte) ([]byte, error) { return append(state, 'x'), nil }))
 	assert.Equal(t, "x", state(g), "one addition, and not two")
 
-	m, g = begin() // another writer of the token came after it
-	once(m, func(apply func() error) {
-		require.NoError(t, apply())
-		require.NoError(t, g.Commit(ctx, "r", 5, []byte("other")))
-	})
-	err := g.Commit(ctx, "r", 5, []byte("five"))
-	step := rt.As[*fence.StepError](t, err)
-	assert.Equal(t, fence.StepCommit, step.Step)
-	assert.ErrorIs(t, err, lost)
-	assert.Equal(t, "other", state(g), "it is not written again over the other's")
-
-	m, g = begin() // a later holder came after it
-	once(m, func(apply func() error) {
-		require.NoError(t, apply())
-		require.NoError(t, g.Check(ctx, "r", 6))
-	})
-	err = g.Commit(ctx, "r", 5, []byte("five"))
-	require.ErrorAs(t, err, &step)
-	assert.Equal(t, fence.StepCommit, step.Step, "it may have been written, and was")
-	assert.ErrorIs(t, err, fence.ErrStale)
-	assert.ErrorIs(t, err, lost)
-
+	var step *fence.StepError
 	m, g = begin() // the function fails when it is called again, and the write happens after that
 	broken := errors.New("broken")
 	calls := 0
 	later = nil
 	m.answer = func(apply func() error) error { later, m.answer = apply, nil; return lost }
-	err = g.Update(ctx, "r", 5, func(state []byte) ([]byte, error) {
+	err := g.Update(ctx, "r", 5, func(state []byte) ([]byte, error) {
 		if calls++; calls > 1 {
 			return nil, broken
 		}
@@ -306,6 +302,91 @@ func TestWriteWithoutAnAnswer(t *testing.T) {
 	assert.Equal(t, doubts, tries)
 	require.ErrorAs(t, g.Check(ctx, "r", 6), &step)
 	assert.Equal(t, fence.StepClaim, step.Step)
+}
+
+// A refusal proves nothing, nor does silence: something between has sent the write twice, and tells of the second one. The
+// manifests after it tell what became of it, whoever has written them since.
+func TestWriteThatWasRefusedOrLostHappensOnce(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	lost := errors.New("connection reset")
+	add := func(g *Guard, token uint64, what string) error {
+		return g.Update(ctx, "r", token, func(state []byte) ([]byte, error) { return append(state, what...), nil })
+	}
+	for name, c := range map[string]struct {
+		since func(t *testing.T, m *memory, other *Guard) // between the two
+		ends  fence.Step
+		state string
+	}{
+		"nobody":          {func(*testing.T, *memory, *Guard) {}, "", "ax"},
+		"another writer":  {func(t *testing.T, _ *memory, other *Guard) { require.NoError(t, add(other, 5, "y")) }, "", "axy"},
+		"the next holder": {func(t *testing.T, _ *memory, other *Guard) { require.NoError(t, add(other, 6, "y")) }, "", "axy"},
+		"a claim":         {func(t *testing.T, _ *memory, other *Guard) { require.NoError(t, other.Check(ctx, "r", 6)) }, "", "ax"},
+		"as many as it knows": {func(t *testing.T, _ *memory, other *Guard) {
+			for range mostBefore {
+				require.NoError(t, add(other, 5, "y"))
+			}
+		}, "", "ax" + strings.Repeat("y", mostBefore)},
+		"more": {func(t *testing.T, _ *memory, other *Guard) {
+			for range mostBefore + 2 {
+				require.NoError(t, add(other, 5, "y"))
+			}
+		}, fence.StepCommit, "ax" + strings.Repeat("y", mostBefore+2)},
+		"a program that does not know of it": {func(_ *testing.T, m *memory, _ *Guard) {
+			m.objects["manifest-72"] = object{fmt.Appendf(nil, `{"resource":%q,"token":"5","nonce":"n","state":%q}`, b64("r"), b64("axz")), "v0"}
+		}, fence.StepCommit, "axz"},
+	} {
+		for how, answer := range map[string]func(apply func() error) error{
+			"refused": func(apply func() error) error { return apply() },
+			"lost":    func(func() error) error { return lost },
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				m := newMemory()
+				g, other := rt.Must(Open(ctx, m, ""))(t), rt.Must(Open(ctx, m, ""))(t)
+				require.NoError(t, add(g, 5, "a"))
+				m.answer = func(apply func() error) error {
+					m.answer = nil
+					require.NoError(t, apply())
+					c.since(t, m, other)
+					return answer(apply)
+				}
+				err := add(g, 5, "x")
+				if c.ends == "" {
+					require.NoError(t, err)
+				} else {
+					step := rt.As[*fence.StepError](t, err)
+					assert.Equal(t, c.ends, step.Step, "it may have been written, and was")
+				}
+				assert.Equal(t, c.state, string(rt.Must(g.Claim(ctx, "r", 9))(t)))
+			})
+		}
+	}
+
+	// One that is refused because of another's is tried again, once: the manifests tell that it has not happened.
+	m := newMemory()
+	g, other := rt.Must(Open(ctx, m, ""))(t), rt.Must(Open(ctx, m, ""))(t)
+	m.answer = func(apply func() error) error {
+		m.answer = nil
+		require.NoError(t, add(other, 5, "y"))
+		return apply()
+	}
+	require.NoError(t, add(g, 5, "x"))
+	assert.Equal(t, "yx", string(rt.Must(g.Claim(ctx, "r", 5))(t)))
+	m.answer = func(apply func() error) error {
+		m.answer = nil
+		require.NoError(t, add(other, 6, "z"))
+		return apply()
+	}
+	assert.ErrorIs(t, add(g, 5, "x"), fence.ErrStale, "nothing was written, and no doubt is left")
+	assert.Equal(t, "yxz", string(rt.Must(g.Claim(ctx, "r", 6))(t)))
+
+	// A store that refuses the version that is there is asked for a while.
+	refused := 0
+	m.answer = func(func() error) error { refused++; return ErrConflict }
+	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	defer cancel()
+	assert.Equal(t, fence.StepCommit, rt.As[*fence.StepError](t, g.Commit(short, "r", 6, nil)).Step)
+	assert.Greater(t, refused, 1)
 }
 
 // A store refuses what it would not give back: nothing was written, and nothing is in doubt.
