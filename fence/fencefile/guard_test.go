@@ -4,6 +4,7 @@ package fencefile
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -76,7 +77,8 @@ func must[T any](v T, err error) T {
 type files struct {
 	dir   string
 	guard *Guard
-	kill  func() // what entered in another process; nil if none has
+	mu    sync.Mutex
+	kill  func() // guarded by mu: what entered in another process; nil if none has
 }
 
 func guards(dir string) string { return filepath.Join(dir, "guard") }
@@ -125,9 +127,11 @@ func (f elsewhere) Put(ctx context.Context, resource string, token uint64, value
 	}
 	lines := bufio.NewScanner(out)
 	if lines.Scan(); lines.Text() != "entered" {
-		return errors.Join(fmt.Errorf("child says %q", lines.Text()), cmd.Wait())
+		return cmp.Or(f.guard.Check(ctx, resource, token), errors.Join(fmt.Errorf("child says %q", lines.Text()), cmd.Wait()))
 	}
+	f.mu.Lock()
 	f.kill = func() { _ = cmd.Process.Kill() }
+	f.mu.Unlock()
 	entered()
 	_, _ = fmt.Fprintln(in) // fails if it was killed
 	return cmd.Wait()
@@ -139,6 +143,8 @@ func open(t *testing.T, dir string) fencetest.Fixture {
 		Guard: f.guard, Storage: f,
 		Reopen: func() (fence.Guard, error) { return Open(guards(dir)) },
 		Crash: func() (fencetest.Fixture, error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
 			if f.kill != nil {
 				f.kill()
 			}

@@ -26,6 +26,10 @@ var (
 	// rolls back, and claims.
 	ErrNotClaimed = fencesql.ErrNotClaimed
 
+	// ErrEnded is matched by the error of Tx if its function has ended the transaction. Nothing is
+	// acknowledged.
+	ErrEnded = fencesql.ErrEnded
+
 	// ErrUnfit is matched by the error of Verify for a database whose guard protects nothing.
 	ErrUnfit = fencesql.ErrUnfit
 )
@@ -125,9 +129,13 @@ func (g *Guard) Verify(ctx context.Context) error {
 	return nil
 }
 
-// Check is the claim. When it returns nil, the claim is committed, and no transaction with a smaller
-// token that has entered is still open. It waits for such transactions: ctx bounds that, and so does
-// HoldTimeout. Check repeats what the server says is to be repeated, until ctx ends.
+// Check is the claim. When it returns nil, the claim is committed, and no transaction that has entered
+// under a smaller token or the same one before the call is still open. It waits for such transactions:
+// ctx bounds that, and so does HoldTimeout. While it waits, nobody enters with a smaller token, also
+// if ctx ends the wait. Check repeats what the server says is to be repeated, until ctx ends.
+//
+// Do not call it with the name and the token of a transaction of your own that is open: it waits for
+// that. Tx does not.
 //
 // Errors beside those of fence.Guard: one that matches ErrInput for a longer name than MaxResource,
 // or for a connection that is inside a transaction; or a *fence.StepError with StepClaim.
@@ -135,9 +143,14 @@ func (g *Guard) Check(ctx context.Context, resource string, token uint64) error 
 	if err := g.input(resource, token); err != nil {
 		return err
 	}
+	return g.check(ctx, resource, token, true)
+}
+
+// check claims. With settle it also waits for transactions of an equal token.
+func (g *Guard) check(ctx context.Context, resource string, token uint64, settle bool) error {
 	var highest int64
 	err := repeat(ctx, func() (err error) {
-		highest, err = g.claimed(ctx, []byte(resource), int64(token))
+		highest, err = g.claimed(ctx, []byte(resource), int64(token), settle)
 		return err
 	})
 	if err == nil && uint64(highest) < token { // a trigger, or a replica that answers
@@ -154,12 +167,22 @@ func (g *Guard) Check(ctx context.Context, resource string, token uint64) error 
 
 // claimed raises the token, and returns the greatest one. A statement alone commits when it has been
 // executed.
-func (g *Guard) claimed(ctx context.Context, resource []byte, token int64) (highest int64, err error) {
-	tag, err := g.db.Exec(ctx, g.ask.Claim, resource, token)
+func (g *Guard) claimed(ctx context.Context, resource []byte, token int64, settle bool) (highest int64, err error) {
+	tag, err := g.db.Exec(ctx, g.ask.Try, resource, token)
+	if locked(err) {
+		if _, err = g.db.Exec(ctx, g.ask.Announce, resource, token); err == nil {
+			tag, err = g.db.Exec(ctx, g.ask.Claim, resource, token)
+		}
+	}
 	if err != nil || tag.RowsAffected() == 1 {
 		return token, err
 	}
-	err = g.db.QueryRow(ctx, g.ask.Current, resource).Scan(&highest)
+	if settle {
+		err = g.db.QueryRow(ctx, g.ask.Settle, resource, token).Scan(&highest)
+	}
+	if !settle || errors.Is(err, pgx.ErrNoRows) {
+		err = g.db.QueryRow(ctx, g.ask.Current, resource).Scan(&highest)
+	}
 	return highest, err
 }
 
@@ -177,7 +200,7 @@ func (g *Guard) Enter(ctx context.Context, tx pgx.Tx, resource string, token uin
 	if err := named(resource, token); err != nil {
 		return err
 	}
-	err := g.judge(resource, token, tx.QueryRow(ctx, g.ask.Enter, g.entry(resource)...))
+	err := g.overtaken(ctx, tx, resource, token, g.judge(resource, token, tx.QueryRow(ctx, g.ask.Enter, g.entry(resource)...)))
 	if errors.Is(err, fence.ErrStale) || errors.Is(err, ErrNotClaimed) {
 		// The trigger must not take this transaction for one that has entered, if the caller goes on.
 		if _, undo := tx.Exec(ctx, "SELECT set_config('redquorum.fence', '', true)"); undo != nil {
@@ -204,6 +227,22 @@ func (g *Guard) judge(resource string, token uint64, row pgx.Row) error {
 	return fence.Admit(resource, uint64(highest), token)
 }
 
+// overtaken looks why an entry has no row: a greater token may have been announced.
+func (g *Guard) overtaken(ctx context.Context, tx pgx.Tx, resource string, token uint64, err error) error {
+	if !errors.Is(err, ErrNotClaimed) {
+		return err
+	}
+	var highest int64
+	switch failed := tx.QueryRow(ctx, g.ask.Announced, []byte(resource)).Scan(&highest); {
+	case failed == nil && uint64(highest) > token:
+		return fence.Admit(resource, uint64(highest), token)
+	case failed == nil || errors.Is(failed, pgx.ErrNoRows):
+		return err
+	default:
+		return &fence.StepError{Step: fence.StepEnter, Resource: resource, Token: token, Err: failed}
+	}
+}
+
 func named(resource string, token uint64) error {
 	if len(resource) > MaxResource {
 		return fmt.Errorf("%w: a name of %d bytes, not up to %d", ErrInput, len(resource), MaxResource)
@@ -228,6 +267,12 @@ func (g *Guard) input(resource string, token uint64) error {
 		return fmt.Errorf("%w: the connection is inside a transaction", ErrInput)
 	}
 	return nil
+}
+
+// locked reports whether the server says that a lock is not free.
+func locked(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == "55P03"
 }
 
 // again reports whether the server says that the transaction did not happen and is to be repeated:

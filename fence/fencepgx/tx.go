@@ -23,8 +23,9 @@ import (
 //   - a *fence.StepError with StepClaim, StepBegin or StepEnter. Nothing was written.
 //   - a *fence.StepError with StepWrite, whose Err is that of fn. Nothing was written.
 //   - a *fence.StepError with StepCommit. If it matches pgx.ErrTxCommitRollback, fn has passed over an
-//     error of a statement, and nothing was written. If it matches pgx.ErrTxClosed, fn has ended the
-//     transaction itself. Else the server may have committed: read, under the same token.
+//     error of a statement, and nothing was written. If it matches ErrEnded, fn has ended the
+//     transaction itself, and no guard has judged what came after that. Else the server may have
+//     committed: call Check with the same token, which waits for that, and then read.
 //
 // If fn panics, Tx rolls back, and the panic goes on.
 func (g *Guard) Tx(ctx context.Context, o pgx.TxOptions, resource string, token uint64, fn func(tx pgx.Tx) error) error {
@@ -42,6 +43,11 @@ func (g *Guard) Tx(ctx context.Context, o pgx.TxOptions, resource string, token 
 	vain := false // an entry has found no claim, whatever is remembered here
 	once := func() error { return g.once(ctx, o, resource, token, vain || !g.claims.has(resource, token), fn) }
 	err := repeat(ctx, once)
+	if at := (*fence.StepError)(nil); locked(err) && errors.As(err, &at) && at.Step == fence.StepClaim { // by transactions that have entered
+		if err = g.check(ctx, resource, token, false); err == nil {
+			err = repeat(ctx, once)
+		}
+	}
 	if inside := (*fence.StepError)(nil); errors.Is(err, ErrNotClaimed) && !errors.As(err, &inside) { // fn may enter another name
 		vain = true
 		err = repeat(ctx, once)
@@ -63,7 +69,7 @@ func (g *Guard) once(ctx context.Context, o pgx.TxOptions, resource string, toke
 		begin := b.QueuedQueries[0].SQL
 		b = pgx.Batch{}
 		b.BeginTx(pgx.TxOptions{CommitQuery: o.CommitQuery})
-		b.Queue(g.ask.Claim, []byte(resource), int64(token))
+		b.Queue(g.ask.Try, []byte(resource), int64(token))
 		b.Queue("commit")
 		b.Queue(begin)
 		steps = []fence.Step{fence.StepBegin, fence.StepClaim, fence.StepClaim, fence.StepBegin}
@@ -80,6 +86,7 @@ func (g *Guard) once(ctx context.Context, o pgx.TxOptions, resource string, toke
 	if closed := results.Close(); err == nil && closed != nil {
 		err = failed(fence.StepEnter, closed)
 	}
+	err = g.overtaken(ctx, tx, resource, token, err)
 	if claim && errors.Is(err, ErrNotClaimed) { // something undoes claims
 		err = failed(fence.StepClaim, err)
 	}
@@ -87,14 +94,30 @@ func (g *Guard) once(ctx context.Context, o pgx.TxOptions, resource string, toke
 		return err
 	}
 	g.claims.add(resource, token)
-	if err := fn(tx); err != nil {
+	w := &watched{Tx: tx}
+	err = fn(w)
+	switch over := !w.closed && tx.Conn().PgConn().TxStatus() == 'I'; {
+	case over:
+		return failed(fence.StepCommit, errors.Join(fmt.Errorf("%w: by a statement; what came after that is written, and no guard has judged it", ErrEnded), err))
+	case err != nil:
 		return failed(fence.StepWrite, err)
 	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := tx.Commit(ctx); errors.Is(err, pgx.ErrTxClosed) && w.closed {
+		return failed(fence.StepCommit, fmt.Errorf("%w: the function has committed it or rolled it back: %w", ErrEnded, err))
+	} else if err != nil {
 		return failed(fence.StepCommit, err)
 	}
 	return nil
 }
+
+// watched is a transaction that tells whether the function has given its connection back.
+type watched struct {
+	pgx.Tx
+	closed bool
+}
+
+func (w *watched) Commit(ctx context.Context) error   { w.closed = true; return w.Tx.Commit(ctx) }
+func (w *watched) Rollback(ctx context.Context) error { w.closed = true; return w.Tx.Rollback(ctx) }
 
 // opened reads the answers to the steps and to the entry. The server sends the first answer with the last one,
 // so an error before it is that of the step that can wait.

@@ -2,8 +2,12 @@ package fencesql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 )
 
 var (
@@ -13,6 +17,11 @@ var (
 	// ErrNotClaimed is matched by the error of Enter for a token that nobody has claimed. The caller
 	// rolls back, and claims. The error of Check matches it if the database has not kept the claim.
 	ErrNotClaimed = errors.New("fencesql: token not claimed")
+
+	// ErrEnded is matched by the error of Tx if the transaction that had entered was over before its
+	// commit: the server or the function has ended it inside the function. Nothing is acknowledged. See
+	// "What the function may not do" in the package comment for what is then written.
+	ErrEnded = errors.New("fencesql: transaction ended inside the function")
 
 	// ErrUnfit is matched by the error of Verify for a database whose guard protects nothing.
 	ErrUnfit = errors.New("fencesql: database not fit")
@@ -24,12 +33,10 @@ var (
 func (d Dialect) again(err error) bool {
 	for _, e := range flat(err) {
 		switch d {
-		case PostgreSQL: // pgx and lib/pq have the method
-			if s, ok := e.(interface{ SQLState() string }); ok {
-				switch s.SQLState() {
-				case "40001", "40P01": // serialization failure, deadlock
-					return true
-				}
+		case PostgreSQL:
+			switch sqlState(e) {
+			case "40001", "40P01": // serialization failure, deadlock
+				return true
 			}
 		case MySQL: // go-sql-driver has the field
 			if n, ok := number(e, "Number"); ok {
@@ -48,6 +55,44 @@ func (d Dialect) again(err error) bool {
 		}
 	}
 	return false
+}
+
+// sqlState is the SQLSTATE of an error: drivers of PostgreSQL have the method.
+func sqlState(err error) string {
+	if s, ok := err.(interface{ SQLState() string }); ok {
+		return s.SQLState()
+	}
+	return ""
+}
+
+// locked reports whether PostgreSQL says that a lock is not free.
+func locked(err error) bool {
+	return slices.ContainsFunc(flat(err), func(e error) bool { return sqlState(e) == "55P03" })
+}
+
+// ended makes an ErrEnded of an error that says that the transaction that has entered is over, and leaves others as
+// they are.
+func (d Dialect) ended(ctx context.Context, err error) error {
+	what := ""
+	var code int64
+	for _, e := range flat(err) {
+		if n, ok := number(e, "Number"); ok {
+			code = n
+		}
+	}
+	switch {
+	case ctx.Err() != nil: // database/sql rolls back
+		return err
+	case errors.Is(err, sql.ErrTxDone):
+		what = "the function has committed it or rolled it back"
+	case d == MySQL && code == 1305: // SAVEPOINT does not exist
+		what = "a deadlock, or a statement that commits; what came after that is rolled back"
+	case d == SQLite && err != nil && strings.Contains(err.Error(), "no such savepoint"):
+		what = "it is rolled back; what came after that is written, and no guard has judged it"
+	default:
+		return err
+	}
+	return fmt.Errorf("%w: %s: %w", ErrEnded, what, err)
 }
 
 // because adds the error of a context that has ended: database/sql and drivers tell that by errors of their own.

@@ -96,19 +96,31 @@ func (g *Guard) Verify(ctx context.Context) error {
 	return nil
 }
 
-// Check is the claim. When it returns nil, the claim is committed, and no transaction with a smaller
-// token that has entered is still open. It waits for such transactions: ctx bounds that, and so does
-// HoldTimeout. Check repeats what the server says is to be repeated, until ctx ends.
+// Check is the claim. When it returns nil, the claim is committed, and no transaction that has entered
+// under a smaller token or the same one before the call is still open. It waits for such transactions:
+// ctx bounds that, and so does HoldTimeout. While it waits, nobody enters with a smaller token, also
+// if ctx ends the wait. Check repeats what the server says is to be repeated, until ctx ends.
+//
+// Do not call it with the name and the token of a transaction of your own that is open: it waits for
+// that. Tx does not.
 //
 // Errors beside those of fence.Guard: one that matches ErrInput for a longer name than MaxResource,
 // or a *fence.StepError with StepClaim.
 func (g *Guard) Check(ctx context.Context, resource string, token uint64) error {
+	return g.check(ctx, resource, token, true)
+}
+
+func (g *Guard) check(ctx context.Context, resource string, token uint64, settle bool) error {
 	if err := g.input(resource, token); err != nil {
 		return err
 	}
 	var highest uint64
-	err := g.repeat(ctx, func() (err error) {
-		highest, err = g.claimed(ctx, []byte(resource), int64(token))
+	most := 64 * time.Millisecond
+	if g.dialect == SQLite {
+		most = time.Millisecond
+	}
+	err := g.repeat(ctx, most, func() (err error) {
+		highest, err = g.claimed(ctx, []byte(resource), int64(token), settle)
 		return err
 	})
 	if err == nil && highest < token { // the server has not done what it has acknowledged: a trigger, or a replica that answers
@@ -123,30 +135,46 @@ func (g *Guard) Check(ctx context.Context, resource string, token uint64) error 
 	return err
 }
 
-// claimed raises the token, and returns the greatest one.
-func (g *Guard) claimed(ctx context.Context, resource []byte, token int64) (highest uint64, err error) {
+// claimed raises the token, and returns the greatest one. With settle it also waits for transactions of an equal token.
+func (g *Guard) claimed(ctx context.Context, resource []byte, token int64, settle bool) (highest uint64, err error) {
 	if g.dialect == PostgreSQL { // a statement alone commits when it has been executed
-		result, err := g.db.ExecContext(ctx, g.statements.claim, resource, token)
+		result, err := g.db.ExecContext(ctx, g.try, resource, token)
+		if locked(err) {
+			if _, err = g.db.ExecContext(ctx, g.announce, resource, token); err == nil {
+				result, err = g.db.ExecContext(ctx, g.statements.claim, resource, token)
+			}
+		}
 		if err != nil {
 			return 0, err
 		}
 		if raised, err := result.RowsAffected(); err != nil || raised == 1 {
 			return uint64(token), err
 		}
-		err = g.db.QueryRowContext(ctx, g.current, resource).Scan(&highest)
+		if settle {
+			err = g.db.QueryRowContext(ctx, g.settle, resource, token).Scan(&highest)
+		}
+		if !settle || errors.Is(err, sql.ErrNoRows) {
+			err = g.db.QueryRowContext(ctx, g.current, resource).Scan(&highest)
+		}
 		return highest, err
 	}
+	if g.dialect == MySQL && !settle { // a claim waits for the holder's own transactions
+		err = g.db.QueryRowContext(ctx, literal(looking, g.table, hexed(resource))).Scan(&highest)
+		if err == nil && highest >= uint64(token) || err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return highest, err
+		}
+	}
 	// MySQL may have autocommit off. SQLite tells of a commit that fails when it is asked for.
-	err = g.transaction(ctx, nil, func(step fence.Step, err error) error { return err }, func(tx *sql.Tx) error {
+	err = g.transaction(ctx, true, nil, func(step fence.Step, err error) error { return err }, func(s *session) error {
 		claim, current, claimArgs, currentArgs := g.statements.claim, g.current, []any{resource, token}, []any{resource}
 		if g.dialect == MySQL {
 			number := strconv.FormatInt(token, 10)
 			claim, current, claimArgs, currentArgs = literal(claim, hexed(resource), number, number), literal(current, hexed(resource)), nil, nil
 		}
-		if _, err := tx.ExecContext(ctx, claim, claimArgs...); err != nil {
+		if _, err := s.tx.ExecContext(ctx, claim, claimArgs...); err != nil {
 			return err
 		}
-		if err := tx.QueryRowContext(ctx, current, currentArgs...).Scan(&highest); err != nil {
+		if err := s.tx.QueryRowContext(ctx, current, currentArgs...).Scan(&highest); err != nil {
 			return err
 		}
 		if highest > uint64(token) {
@@ -159,6 +187,9 @@ func (g *Guard) claimed(ctx context.Context, resource []byte, token int64) (high
 	}
 	return highest, err
 }
+
+// looking reads a token, and locks nothing.
+const looking = "SELECT token FROM ? WHERE resource = ?"
 
 var errStale = errors.New("stale")
 
@@ -176,25 +207,20 @@ func (g *Guard) Enter(ctx context.Context, tx *sql.Tx, resource string, token ui
 	if err := g.input(resource, token); err != nil {
 		return err
 	}
-	if err := g.entered(ctx, tx, resource, token); err != nil {
-		if errors.Is(err, fence.ErrStale) || errors.Is(err, ErrNotClaimed) {
-			return err
-		}
-		return &fence.StepError{Step: fence.StepEnter, Resource: resource, Token: token, Err: because(ctx, err)}
-	}
-	return nil
+	_, err := g.entered(ctx, tx, resource, token)
+	return err
 }
 
-func (g *Guard) entered(ctx context.Context, tx *sql.Tx, resource string, token uint64) error {
+// entered also tells whether statements of the session commit by themselves, in MySQL.
+func (g *Guard) entered(ctx context.Context, tx *sql.Tx, resource string, token uint64) (auto bool, err error) {
 	var highest uint64
-	var err error
 	switch g.dialect {
 	case PostgreSQL:
 		var ignored [2]sql.NullString
 		err = tx.QueryRowContext(ctx, g.enter, []byte(resource), g.hold.Milliseconds()).Scan(&highest, &ignored[0], &ignored[1])
 	case MySQL:
 		seconds, most := int64(0), int64((g.hold+time.Second-1)/time.Second)
-		err = tx.QueryRowContext(ctx, literal(g.enter, hexed([]byte(resource)))).Scan(&highest, &seconds)
+		err = tx.QueryRowContext(ctx, literal(g.enter, hexed([]byte(resource)))).Scan(&highest, &seconds, &auto)
 		if err == nil && seconds > most {
 			n := strconv.FormatInt(most, 10)
 			_, err = tx.ExecContext(ctx, "SET SESSION wait_timeout = "+n+", SESSION net_write_timeout = "+n)
@@ -206,13 +232,18 @@ func (g *Guard) entered(ctx context.Context, tx *sql.Tx, resource string, token 
 		// The trigger must not take this transaction for one that has entered, if the caller goes on.
 		_, err = tx.ExecContext(ctx, "SELECT set_config('redquorum.fence', '', true)")
 	}
+	if errors.Is(err, sql.ErrNoRows) && g.dialect == PostgreSQL { // or a greater token was announced
+		if err = tx.QueryRowContext(ctx, g.announced, []byte(resource)).Scan(&highest); err == nil && highest <= token {
+			err = sql.ErrNoRows
+		}
+	}
 	switch {
 	case errors.Is(err, sql.ErrNoRows), err == nil && highest < token:
-		return fmt.Errorf("%w: %d for %q", ErrNotClaimed, token, resource)
+		return false, fmt.Errorf("%w: %d for %q", ErrNotClaimed, token, resource)
 	case err != nil:
-		return err
+		return false, &fence.StepError{Step: fence.StepEnter, Resource: resource, Token: token, Err: because(ctx, err)}
 	}
-	return fence.Admit(resource, highest, token)
+	return auto, fence.Admit(resource, highest, token)
 }
 
 // literal puts values where a statement has ?. A driver of MySQL would prepare a statement with arguments:
@@ -235,9 +266,9 @@ func (g *Guard) input(resource string, token uint64) error {
 }
 
 // repeat calls f until it returns what the server does not want repeated. Pauses are random, up to
-// 1 ms at first, and up to 64 ms later.
-func (g *Guard) repeat(ctx context.Context, f func() error) error {
-	for longest := time.Millisecond; ; longest = min(2*longest, 64*time.Millisecond) {
+// 1 ms at first, and up to most later.
+func (g *Guard) repeat(ctx context.Context, most time.Duration, f func() error) error {
+	for longest := time.Millisecond; ; longest = min(2*longest, most) {
 		err := f()
 		if err == nil || !g.dialect.again(err) {
 			return err

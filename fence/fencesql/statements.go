@@ -16,13 +16,24 @@ type Statements struct {
 	// greater one as it is. It takes the resource and the token; in MySQL the token twice.
 	Claim string
 
+	// In PostgreSQL, transactions that enter pass a claim that waits. So Try comes first: Claim that
+	// fails with SQLSTATE 55P03 in place of waiting. Then Announce, in a transaction of its own, keeps
+	// smaller tokens from entering, and Claim waits for those that have entered. All three take the
+	// same. Announced takes the resource, and reads the token that was announced.
+	Try, Announce, Announced string
+
+	// Settle, in PostgreSQL, takes the resource and the token. It waits until all has ended that has
+	// entered, and reads the token; no row if that is greater. Elsewhere Claim waits for all.
+	Settle string
+
 	// Current takes the resource, and reads its token in the transaction of the claim or after it.
 	// No row is no token.
 	Current string
 
 	// Enter is first in a transaction that writes. It takes the resource, and in PostgreSQL also for
 	// how many milliseconds the transaction may ask nothing. Its first column is the token, which
-	// stays the greatest one until the transaction ends. Further columns are the guard's own.
+	// stays the greatest one until the transaction ends. Further columns are the guard's own. No row
+	// means that nobody has claimed, or that a greater token was announced.
 	Enter string
 
 	// Verify answers each with one text, which is empty or says what is wrong.
@@ -43,7 +54,7 @@ func (d Dialect) Statements(table string) (Statements, error) {
 		return Statements{}, fmt.Errorf("%w: table %.80q", ErrInput, table)
 	}
 	s := d.statements(table)
-	return Statements{Schema: slices.Clone(s.schema), Claim: s.claim, Current: s.current, Enter: s.enter, Verify: slices.Clone(s.verify)}, nil
+	return Statements{Schema: slices.Clone(s.schema), Claim: s.claim, Try: s.try, Announce: s.announce, Announced: s.announced, Settle: s.settle, Current: s.current, Enter: s.enter, Verify: slices.Clone(s.verify)}, nil
 }
 
 // usual is the table, if nothing names another.

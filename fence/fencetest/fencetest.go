@@ -35,6 +35,10 @@ type Fixture struct {
 	// Storage is the data behind the guard, or nil. Run then skips the tests of writes and says so.
 	Storage Storage
 
+	// Endings are the ways in which the storage ends a transaction, or a part of it, before its commit. If
+	// there are none, Run skips that test and says so.
+	Endings []Ending
+
 	// Crash ends the storage as kill -9 does, starts it again, and returns guard and storage over
 	// what is left. The fixture that it returns needs no Crash. It may be called while a write has
 	// entered. Crash is nil if the storage cannot crash within a test. Run then skips those tests
@@ -55,6 +59,20 @@ type Storage interface {
 
 	// Overwrite writes value without a guard. RunSet needs it to show that the guard does anything.
 	Overwrite(ctx context.Context, resource, value string) error
+}
+
+// Ending is one way in which a storage ends a transaction: a deadlock, a statement that commits, a
+// connection that is killed.
+type Ending struct {
+	Name string
+
+	// Put is that of Storage. Its function lets the storage end what it can end in this way, passes over
+	// the error, calls entered, and writes value nevertheless.
+	Put func(ctx context.Context, resource string, token uint64, value string, entered func()) error
+
+	// Stays says that nobody can take back what the function writes after that. The storage's documents
+	// say so, too.
+	Stays bool
 }
 
 // Run tests guards made by newGuard, one for each subtest. Tokens go up to 2^63-1, because
@@ -84,12 +102,13 @@ type check struct {
 	name                              string
 	needsDo, needsShared, needsReopen bool
 	needsStorage, needsCrash          bool
+	needsEndings                      bool
 	run                               func(t testing.TB, f Fixture)
 }
 
 // kind is what the check needs.
 func (c check) kind() string {
-	return fmt.Sprint(c.needsDo, c.needsShared, c.needsReopen, c.needsStorage, c.needsCrash)
+	return fmt.Sprint(c.needsDo, c.needsShared, c.needsReopen, c.needsStorage, c.needsCrash, c.needsEndings)
 }
 
 // missing says what the fixture lacks for the check, and what would enable it.
@@ -105,6 +124,8 @@ func (c check) missing(f Fixture) string {
 		return "NO RESTART: Fixture.Reopen is nil; setting it enables these tests"
 	case c.needsStorage && f.Storage == nil:
 		return "NO DATA: Fixture.Storage is nil; setting it enables these tests"
+	case c.needsEndings && len(f.Endings) == 0:
+		return "NO ENDINGS: Fixture.Endings is empty; ways in which the storage ends a transaction enable this test"
 	case c.needsCrash && f.Crash == nil:
 		return "NO CRASH: Fixture.Crash is nil; setting it enables these tests"
 	}
@@ -134,6 +155,8 @@ var checks = []check{
 	{name: "ClaimAloneRefusesTheWriteBefore", needsStorage: true, run: claimWithoutWrite},
 	{name: "EqualWriteIsAcceptedTwice", needsStorage: true, run: equalWrites},
 	{name: "ClaimWaitsForWhatHasEntered", needsStorage: true, run: claimDuringWrite},
+	{name: "ClaimComesBetweenOverlappingWrites", needsStorage: true, run: claimAmongWrites},
+	{name: "EndedTransactionIsNotAcknowledged", needsStorage: true, needsEndings: true, run: endedTransactions},
 	{name: "CrashForgetsNoClaim", needsCrash: true, run: crashAfterClaim},
 	{name: "CrashLeavesNoHalfWrite", needsStorage: true, needsCrash: true, run: crashDuringWrite},
 }

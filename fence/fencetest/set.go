@@ -131,12 +131,46 @@ func pass(ctx context.Context, rng *rand.Rand, longest time.Duration) error {
 }
 
 // RunSet plays Set with each Use, on storages made by newFixture. The guarded set must lose none of
-// at least accepted additions, and refuse some. Each control must lose some of 200, or the test
-// fails: then the workload shows nothing.
+// at least accepted additions, and refuse some. So must one for each of the Endings but those that
+// stay, in which every third holder meets it. Each control must lose some of 200, or the test fails:
+// then the workload shows nothing.
 func RunSet(t *testing.T, newFixture func(t *testing.T) Fixture, accepted int) {
 	for use, n := range map[Use]int{Guarded: accepted, WriteOnly: min(accepted, 200), Unguarded: min(accepted, 200)} {
-		t.Run(string(use), func(t *testing.T) { checkSet(t, use, Set(t, newFixture(t), use, n)) })
+		t.Run(string(use), func(t *testing.T) {
+			f := newFixture(t)
+			checkSet(t, use, Set(t, f, use, n))
+			if use != Guarded {
+				return
+			}
+			for _, e := range f.Endings {
+				if e.Stays {
+					continue
+				}
+				f := newFixture(t)
+				f.Storage = interrupted{f.Storage, e.Name, f.Endings}
+				checkSet(t, use, Set(t, f, use, min(accepted, 30)))
+			}
+		})
 	}
+}
+
+// interrupted is a storage that ends the transaction of every third token. Nobody is told that its write was accepted.
+type interrupted struct {
+	Storage
+	name    string
+	endings []Ending // of this storage
+}
+
+func (s interrupted) Put(ctx context.Context, resource string, token uint64, value string, entered func()) error {
+	for _, e := range s.endings {
+		if e.Name == s.name && token%3 == 0 {
+			if err := e.Put(ctx, resource, token, value, func() {}); err != nil {
+				return errors.Join(err, fence.ErrStale)
+			}
+			return nil
+		}
+	}
+	return s.Storage.Put(ctx, resource, token, value, entered)
 }
 
 func checkSet(t testing.TB, use Use, result SetResult) {

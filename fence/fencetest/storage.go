@@ -3,7 +3,11 @@ package fencetest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redquorum/redquorum/fence"
 )
@@ -64,6 +68,83 @@ func claimDuringWrite(t testing.TB, f Fixture) {
 	}
 	put(t, f, "r", 6, "six")
 	want(t, f, "r", "six")
+}
+
+// stream is how many writes an overtaken holder may have acknowledged while a claim waits. Eight that take 5 ms each are
+// that many in 600 ms: a claim comes within one of them and 100 ms, and the rest is for a machine that is busy.
+const stream = 1000
+
+// claimAmongWrites: an overtaken holder that always has a transaction open does not keep the next one out.
+func claimAmongWrites(t testing.TB, f Fixture) {
+	accept(t, f.Guard, "r", 33)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var accepted, refused atomic.Int64
+	var wg sync.WaitGroup
+	begun := make(chan struct{})
+	for worker := range workers {
+		wg.Go(func() {
+			for n := 0; ; n++ {
+				pause := sync.OnceFunc(func() { time.Sleep(5 * time.Millisecond) })
+				err := f.Storage.Put(t.Context(), "r", 33, fmt.Sprint(worker, n), pause)
+				pause() // of a storage whose check and write are one step
+				switch {
+				case errors.Is(err, fence.ErrStale):
+					refused.Add(1)
+					return
+				case err != nil:
+					t.Errorf("Put with token 33 = %v", err)
+					return
+				}
+				switch accepted.Add(1) {
+				case workers:
+					close(begun)
+				case stream:
+					cancel()
+				}
+			}
+		})
+	}
+	<-begun
+	before := accepted.Load()
+	err := f.Guard.Check(ctx, "r", 34)
+	during := accepted.Load() - before
+	put(t, f, "r", 34, "next")
+	wg.Wait()
+	if err != nil || refused.Load() != workers {
+		t.Errorf("Check of token 34 = %v, after %d writes of 33; then %d of %d writers were refused", err, during, refused.Load(), workers)
+	}
+	t.Logf("the claim came after %d writes of a smaller token", during)
+	want(t, f, "r", "next")
+}
+
+// endedTransactions: if the storage has ended the transaction that entered, what its function did is not acknowledged.
+// The next holder may have been there meanwhile.
+func endedTransactions(t testing.TB, f Fixture) {
+	for _, e := range f.Endings {
+		put(t, f, e.Name, 5, "five")
+		claimed := false
+		err := e.Put(t.Context(), e.Name, 6, "six", func() {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if claimed = f.Guard.Check(ctx, e.Name, 7) == nil; claimed {
+				put(t, f, e.Name, 7, "seven")
+			}
+		})
+		t.Logf("%s: claimed meanwhile %t; the function's is %v", e.Name, claimed, err)
+		switch {
+		case claimed && err == nil:
+			t.Errorf("%s: a write under token 6 was acknowledged, and its transaction was over when 7 was claimed", e.Name)
+		case claimed && !e.Stays:
+			want(t, f, e.Name, "seven")
+		case !claimed && err == nil:
+			want(t, f, e.Name, "six")
+		case !claimed:
+			want(t, f, e.Name, "five")
+		}
+		put(t, f, e.Name, 8, "eight")
+		want(t, f, e.Name, "eight")
+	}
 }
 
 // crashAfterClaim: the claim is durable when it returns, before anything is written under it.

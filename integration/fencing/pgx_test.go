@@ -67,7 +67,7 @@ func (d *database) pool(t testing.TB, change ...func(*pgxpool.Config)) *pgxpool.
 
 // overPgx has the tables already.
 func (d *database) overPgx(t testing.TB) fencetest.Fixture {
-	answering(t, d.connect(t))
+	db := d.connect(t)
 	pool := d.pool(t)
 	g := rt.Must(fencepgx.New(pool))(t)
 	again := func() (fencetest.Fixture, error) {
@@ -78,7 +78,7 @@ func (d *database) overPgx(t testing.TB) fencetest.Fixture {
 		return d.overPgx(t), nil
 	}
 	return fencetest.Fixture{
-		Guard: g, Storage: pgxRows{d, pool, g}, Crash: again,
+		Guard: g, Storage: pgxRows{d, pool, g}, Endings: pgxRows{d, pool, g}.endings(db), Crash: again,
 		Reopen: func() (fence.Guard, error) { f, err := again(); return f.Guard, err },
 	}
 }
@@ -309,6 +309,12 @@ func TestPgxTxClaimsRepeatsAndRollsBack(t *testing.T) {
 		return tx.Rollback(ctx)
 	})
 	failed(t, err, fence.StepCommit, pgx.ErrTxClosed)
+	assert.ErrorIs(t, err, fencepgx.ErrEnded)
+	for _, result := range []error{nil, broken} { // a statement that ends it is noticed, too
+		err = g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error { return errors.Join(rt.Err(tx.Exec(ctx, "ROLLBACK")), result) })
+		failed(t, err, fence.StepCommit, fencepgx.ErrEnded)
+		assert.Equal(t, result != nil, errors.Is(err, broken))
+	}
 
 	// A function that enters another name, which nobody has claimed, has its error back.
 	err = g.Tx(ctx, pgx.TxOptions{}, "r", 8, func(tx pgx.Tx) error { return g.Enter(ctx, tx, "s", 8) })

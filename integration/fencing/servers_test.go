@@ -161,8 +161,14 @@ func (d *database) guard(t testing.TB, db *sql.DB, options ...fencesql.Option) *
 	case fencesql.SQLite:
 		blob, text = "BLOB", "TEXT"
 	}
-	_, err := db.ExecContext(t.Context(), "CREATE TABLE IF NOT EXISTS data (name "+blob+" PRIMARY KEY, value "+text+" NOT NULL)")
-	require.NoError(t, err)
+	statements := []string{"CREATE TABLE IF NOT EXISTS data (name " + blob + " PRIMARY KEY, value " + text + " NOT NULL)", "CREATE TABLE IF NOT EXISTS busy (id INT PRIMARY KEY, n INT)", "DELETE FROM busy", "INSERT INTO busy VALUES (1, 0)"}
+	if d.dialect == fencesql.SQLite {
+		statements = append(statements, "CREATE TRIGGER IF NOT EXISTS raised BEFORE INSERT ON busy WHEN NEW.id < 0 BEGIN SELECT RAISE(ROLLBACK, 'raised'); END")
+	}
+	for _, s := range statements {
+		_, err := db.ExecContext(t.Context(), s)
+		require.NoError(t, err)
+	}
 	return g
 }
 

@@ -75,7 +75,7 @@ func (d *database) over(t *testing.T, db *sql.DB, g *fencesql.Guard) fencetest.F
 		return d.over(t, db, g), err
 	}
 	f := fencetest.Fixture{
-		Guard: g, Storage: rows{d, db, g},
+		Guard: g, Storage: rows{d, db, g}, Endings: rows{d, db, g}.endings(),
 		Reopen: func() (fence.Guard, error) { f, err := again(); return f.Guard, err },
 	}
 	if d.restart != nil {

@@ -60,7 +60,8 @@ var MariaDB = Kind{
 	},
 	run: func(s *Server) *exec.Cmd {
 		return exec.Command(filepath.Join(s.bin, "mariadbd"), "--no-defaults", "--datadir="+s.data(), "--socket="+s.Socket(), "--skip-networking",
-			"--pid-file="+filepath.Join(s.Dir, "pid"), "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=16M", "--tmpdir="+s.Dir)
+			"--pid-file="+filepath.Join(s.Dir, "pid"), "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=16M", "--tmpdir="+s.Dir,
+			"--innodb-rollback-on-timeout") // the worse of the two, for whoever passes over an error
 	},
 }
 
