@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"time"
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -41,6 +42,13 @@ func DefaultConfig() Config { return Config{}.withDefaults() }
 
 // IsQuiet reports whether a client may be at rest: it holds nothing and waits for nothing, but for a mutex.
 func IsQuiet(c *Client) bool { return c.alive.quiet() }
+
+// KeeperLooks is when the keeper of a client looks again; zero: when it is woken.
+func KeeperLooks(c *Client) time.Time {
+	c.keeper.mu.Lock()
+	defer c.keeper.mu.Unlock()
+	return c.keeper.armed
+}
 
 // KeeperDone is closed when the keeper of a client has ended.
 func KeeperDone(c *Client) <-chan struct{} { return c.keeper.done }

@@ -180,6 +180,7 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		*sent = nil
 		p.Away(2)
 		require.NoError(t, held.Unlock(t.Context()))
+		p.Voting(t, 2)
 		p.Links[2].Refuse(false)
 		p.Voting(t, 3)
 		synctest.Wait()
@@ -191,6 +192,7 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		sent := tags(p.Links[2], script.Release)
 		p.Away(2)
 		require.NoError(t, held.Unlock(t.Context()))
+		p.Voting(t, 2)
 		require.NoError(t, cluster.Restart(true, 2))
 		p.Links[2].Refuse(false)
 		require.NoError(t, p.Close())

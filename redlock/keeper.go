@@ -39,6 +39,7 @@ type keeper struct {
 	armed  time.Time  // when run looks again; zero: when poked
 	wall   time.Time  // a reading since which wall and monotonic clock have run together
 	ended  bool
+	used   bool // a lease was put since run has looked
 }
 
 const (
@@ -342,14 +343,19 @@ func retryAfter(ttl time.Duration) time.Duration {
 	return min(max(ttl/10, 5*time.Millisecond), time.Second)
 }
 
-// arm says how long to sleep, and books it.
+// arm says how long to sleep, and books it. Leases that come and go do not each wake run: it rests when none has come
+// between two looks.
 func (k *keeper) arm(now time.Time) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	sleep := contendedFor // a name is forgotten that late at most
+	used := k.used
+	k.used = false
 	switch {
 	case len(k.leases) > 0:
 		sleep = max(0, min(lookAgain, clock.Until(k.leases[0].due, now)))
+	case used:
+		sleep = lookAgain
 	case k.c.lines.empty():
 		k.armed = time.Time{}
 		return 0, false
@@ -412,6 +418,7 @@ func (k *keeper) putLocked(l *Lease, now, first time.Time) time.Time {
 	}
 	l.mu.Unlock()
 	due := now.Add(left)
+	k.used = true
 	k.leases.put(l, due)
 	if first.IsZero() || due.Before(first) {
 		return due
