@@ -116,6 +116,44 @@ func TestClosePaysDebtsHoweverOftenTheConnectionEnds(t *testing.T) {
 	}
 }
 
+// closer closes a node as soon as it is told that the member is down, and lets nothing go on before.
+type closer struct {
+	pushLog
+	n    *Node
+	done chan error
+}
+
+func (l *closer) Changed(st member.State) {
+	if st.Up {
+		return
+	}
+	go func() { l.done <- l.n.Close(context.Background()) }()
+	<-l.n.accepting.Done()
+	l.n.mu.Lock() // Close has begun
+	defer l.n.mu.Unlock()
+}
+
+func TestClosePaysWhatWasUnderWayOnAConnectionThatBreaksAtThatMoment(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
+		f := newFake(nil)
+		f.handle = func(id int64, args []string) string {
+			if args[0] == "RELEASE" && id == 1 {
+				f.cut()
+				return ""
+			}
+			return "default"
+		}
+		n := start(t, Config{Dialer: f})
+		synctest.Wait()
+		l := &closer{n: n, done: make(chan error, 1)}
+		n.Listen("ch", l)
+		synctest.Wait()
+		n.Submit(&release("a", time.Hour).Call)
+		require.NoError(t, <-l.done)
+		require.Contains(t, f.commands(), "RELEASE a")
+	})
+}
+
 // A release that is refused while Close goes on is repeated before the connection ends.
 func TestReleaseThatIsRefusedDuringCloseIsRepeatedBeforeItsEnd(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {

@@ -55,6 +55,7 @@ func (n *Node) connect() (*session, error) {
 		st.Epoch = n.seat.Epoch(st.Epoch)
 		st.Up, st.RunID, st.Err = true, runID, nil
 		p.session, p.err = s, nil
+		n.serving = true
 	})
 	if n.isClosing() {
 		s.refuse()

@@ -59,6 +59,7 @@ type Node struct {
 	deaf       error  // why there was none, the last time that one was tried
 	changes    []member.State
 	delivering bool
+	serving    bool                // a session was published, and not all of its calls are done
 	wanted     map[string]int      // channels beside the inbox, and how often they were asked for
 	altered    map[string]struct{} // those of them that the inbox has not been told of
 

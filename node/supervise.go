@@ -119,7 +119,7 @@ func (n *Node) stop() {
 	n.publishLocked(&p)
 	n.refuse()
 	n.mu.Unlock()
-	if old.session == nil && !n.owed.any(time.Now()) {
+	if !n.serving && !n.owed.any(time.Now()) {
 		n.cancel() // nothing to wait for, not even for a dial
 	}
 }
@@ -139,6 +139,9 @@ func (n *Node) supervise() {
 			up := time.Now()
 			err = n.serve(s)
 			s.end(err)
+			n.mu.Lock()
+			n.serving = false
+			n.mu.Unlock()
 			if proved(up, s.heard, time.Now(), err, n.cfg.BackoffMin) {
 				failures = 0
 			}
