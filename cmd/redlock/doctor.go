@@ -20,12 +20,15 @@ import (
 
 func newDoctor() *cobra.Command {
 	var c common
-	show, key, sample := false, "redquorum-doctor", time.Second
+	show, key, sample, trial := false, "redquorum-doctor", time.Second, true
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Is this set of members fit to lock?",
-		Long: `doctor asks every member and reports what is wrong, what that risks, and what cures it. It changes
-nothing. Unlike a client, it does not even leave the restart guard's marker.
+		Long: `doctor asks every member and reports what is wrong, what that risks, and what cures it. That changes
+nothing: unlike a client, it does not even leave the restart guard's marker. If nothing is critical and
+a client would mark no member, it ends with a trial: it takes, renews and releases a lock, and waits for
+it, under a name that nobody else has (that of --key, a colon and a random word). The trial is over
+within 15 seconds and leaves no key but a counter, as every lock does. --trial=false leaves it out.
 
 It checks:
 
@@ -37,6 +40,7 @@ It checks:
   - the permissions of every command that the library uses, on Redis 7 and later. It uses ACL
     DRYRUN. If that is not permitted, it tries each command in a way that leaves at most an entry in
     ACL LOG;
+  - whether they take writes, with one that changes nothing;
   - members that do not vote yet, and whether one member may be restarted now. It sees no leases:
     those that are renewed have the votes of all members again some seconds after all vote;
   - in a Redis Cluster, every master: slots that no master serves, servers that disagree, two
@@ -67,6 +71,16 @@ Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 
 			if err != nil {
 				return err
 			}
+			tried := doctor.Trial{Not: report.NoTrial()}
+			if !trial {
+				tried.Not = "--trial=false"
+			} else if tried.Not == "" {
+				tried = try(cmd.Context(), s, key)
+			}
+			if err := cmd.Context().Err(); err != nil {
+				return endedOr(cmd.Context(), err)
+			}
+			report.Tried(tried)
 			err = c.show(cmd, func() any { return report }, func(w io.Writer) error { return printReport(w, report) })
 			if err == nil && report.Severity > doctor.OK {
 				err = &exitError{int(report.Severity), nil}
@@ -77,7 +91,8 @@ Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 
 	c.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&show, "show-config", false, "print every setting and where it comes from, without secrets, and contact no member")
-	cmd.Flags().StringVar(&key, "key", key, "name of a lock, for the check of permissions")
+	cmd.Flags().StringVar(&key, "key", key, "name of a lock, for the check of permissions and for the trial")
+	cmd.Flags().BoolVar(&trial, "trial", trial, "end with a trial: a lock of a name of its own")
 	cmd.Flags().DurationVar(&sample, "sample", sample, "time between the two readings of each clock, 10ms to 1m; if it is short, the rate stays unknown")
 	return cmd
 }

@@ -26,7 +26,7 @@ import (
 // measured by them. It also leaves out that the redis-server in PATH is not tested. Its exit code is without them, too.
 func diagnose(t *testing.T, args ...string) (int, doctor.Report) {
 	t.Helper()
-	code, stdout, stderr := command(t, append([]string{"doctor", "--json", "--sample", "50ms", "--dial-timeout", patience.String()}, args...)...)
+	code, stdout, stderr := command(t, append([]string{"doctor", "--json", "--sample", "50ms", "--dial-timeout", patience.String(), "--member-timeout", "5s"}, args...)...)
 	var r struct {
 		doctor.Report
 		Severity string           `json:"severity"`

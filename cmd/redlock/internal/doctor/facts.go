@@ -137,7 +137,7 @@ func Ask(ctx context.Context, t Target, terms Terms) Facts {
 	var rtts []time.Duration
 	for range 5 {
 		start := time.Now()
-		if _, err := ask("PING"); err != nil && !forbids(err) { // which is an answer, too
+		if _, err := ask("PING"); judged(err, false) == unclear { // what is denied is an answer, too
 			f.Err = err
 			return f
 		}
@@ -543,12 +543,6 @@ func (f *Facts) try(ctx context.Context, ask asker, t Target, all [][]string) {
 func elsewhere(err error, t Target) bool {
 	var refused *member.ReplyError
 	return t.Kind == node.RedisCluster && errors.As(err, &refused) && (refused.Kind == member.KindCluster || strings.Contains(refused.Text, "non local key"))
-}
-
-// forbids reports whether a server said that the user may not do something.
-func forbids(err error) bool {
-	var refused *member.ReplyError
-	return errors.As(err, &refused) && refused.Kind == member.KindAuth
 }
 
 // once asks on a connection that is closed then.

@@ -195,3 +195,35 @@ func TestEachMissingPermissionHasItsSeverityAndCure(t *testing.T) {
 		assert.True(t, found, "without %s: %+v", without, r.Findings)
 	}
 }
+
+// Servers that lack a command, as those of some providers do, are not taken for ones that have it, whatever else they lack.
+func TestEachCommandThatAServerLacksIsFound(t *testing.T) {
+	t.Parallel()
+	rt.Needs(t)
+	words := make(map[string]bool)
+	for _, c := range Commands(Target{}, "app:x", false) {
+		words[c[0]] = true
+	}
+	assert.Greater(t, len(words), 20)
+	for lacks := range words {
+		for _, also := range [][]string{nil, {"ACL", "CONFIG", "INFO"}} {
+			var args []string
+			for _, c := range append([]string{lacks}, also...) {
+				if c != lacks || len(args) == 0 {
+					args = append(args, "--rename-command", c, "gone-"+c)
+				}
+			}
+			s := rt.Must(redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile, Args: args}))(t)
+			n := rt.Must(node.New(node.Config{Addr: s.Addr(), DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second}))(t)
+			assert.NoError(t, up(t.Context(), n, 20*time.Second))
+			f := Ask(t.Context(), Target{Node: n, Config: node.Config{Addr: s.Addr(), ClientName: "redlock"}, Name: s.Addr()}, Terms{Key: "app:x", Dial: 20 * time.Second})
+			assert.True(t, len(f.Denied) > 0, "%s %v: %v %v", lacks, also, f.Denied, f.ACLErr)
+			for _, d := range f.Denied {
+				word, _, _ := strings.Cut(d, " ")
+				assert.True(t, word == lacks || slices.Contains(also, word), "%s %v: %s", lacks, also, d)
+			}
+			_ = n.Close(context.Background())
+			_ = s.Close()
+		}
+	}
+}
