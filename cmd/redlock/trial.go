@@ -20,13 +20,14 @@ const (
 	trialTTL   = 10 * time.Second
 )
 
-// wakes is the redlock.Tracer of a trial: how often a member's push moved it.
+// wakes is the redlock.Tracer of a trial: how often a member's push moved it. With min_replicas_ack a push is no vote yet,
+// and moves the waiter to ask.
 type wakes struct{ pushed atomic.Int32 }
 
 func (w *wakes) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context { return ctx }
 func (w *wakes) AcquireEnd(context.Context, redlock.AcquireEnd)                           {}
 func (w *wakes) Woken(_ context.Context, e redlock.Wake) {
-	if e.By == redlock.WokenByGrant {
+	if e.By == redlock.WokenByGrant || e.By == redlock.WokenByExpiry {
 		w.pushed.Add(1)
 	}
 }

@@ -235,6 +235,9 @@ func TestCureIsForWhatTheServerSaid(t *testing.T) {
 		change            func(f *Facts)
 		check, what, cure string
 	}{
+		"new":             {func(f *Facts) { f.Marker = "" }, "restart guard", "no client has used it", "otherwise wait"},
+		"new, and old":    {func(f *Facts) { f.Marker, f.Info["uptime_in_seconds"] = "", "3600" }, "restart guard", "no client has used it", notice},
+		"restarted":       {func(f *Facts) { f.Marker = "other 17" }, "restart guard", "it has restarted", notice},
 		"command":         {unread(noperm("this user has no permissions to run the 'hmget' command")), "restart guard", "the restart guard's marker cannot be read: NOPERM this user", "+hmget"},
 		"subcommand":      {unread(noperm("User x has no permissions to run the 'cluster|myid' command")), "restart guard", "", "+cluster|myid"},
 		"6":               {unread(noperm("this user has no permissions to run the 'hmget' command or its subcommand")), "restart guard", "", "+hmget"},
@@ -285,5 +288,36 @@ func TestRateIsToldOnlyWhereItIsKnown(t *testing.T) {
 	f.Clock[1].Arrived = f.Clock[1].Sent.Add(4 * time.Millisecond) // 5000 ppm, with the other
 	if r := told(); r != nil {
 		t.Errorf("%v", *r)
+	}
+}
+
+// A lock is tried where nothing is critical and a client would mark nothing, and what became of it is in the report.
+func TestTrialIsTold(t *testing.T) {
+	t.Parallel()
+	judged := func(state func(f *Facts)) Report {
+		all := []Facts{good(1), good(2), good(3)}
+		state(&all[1])
+		return Judge(all, Terms{Drift: 0.01, MaxTTL: 30 * time.Second}, time.Now())
+	}
+	well := judged(func(*Facts) {})
+	assert.Empty(t, well.NoTrial())
+	resting := judged(func(f *Facts) { f.Left = time.Second })
+	assert.Empty(t, resting.NoTrial())
+	unseen := judged(func(f *Facts) { f.Marker = "" })
+	assert.Contains(t, unseen.NoTrial(), "10.0.0.2:6379 is new, and a client would mark it")
+	evicts := judged(func(f *Facts) { f.Info["maxmemory_policy"], f.Info["maxmemory"] = "allkeys-lru", "1" })
+	assert.Contains(t, evicts.NoTrial(), "critical")
+	for says, tried := range map[string]Trial{
+		"ok: handed over by a push":                              {},
+		"warning: no member told it":                             {Polled: true},
+		"critical: renewal of a lock named x: no answer":         {Name: "x", Step: "renewal", Err: errors.New("no answer")},
+		"ok: no lock was tried: the user may not use the name x": {Not: "the user may not use the name x", Step: "lock", Err: errors.New("NOPERM")},
+	} {
+		r := judged(func(*Facts) {})
+		r.Tried(tried)
+		severity, text, _ := strings.Cut(says, ": ")
+		assert.Equal(t, severity, r.Severity.String(), says)
+		assert.Contains(t, r.Findings[0].What, text)
+		assert.Equal(t, severity != "critical", r.Restart, says)
 	}
 }
