@@ -34,7 +34,9 @@ func (w *wakes) Woken(_ context.Context, e redlock.Wake) {
 
 // try does at the members what doctor has found them fit for, with a lock whose name nobody else has.
 func try(ctx context.Context, s *settings.Settings, key string) (t doctor.Trial) {
-	t.Name = key + ":" + rand.Text()[:8]
+	if t.Name = key + ":" + rand.Text()[:8]; s.Interop {
+		t.Name = key + ":trial" // Redisson's locks leave a counter for each name
+	}
 	ctx, cancel := context.WithTimeout(ctx, trialLasts)
 	defer cancel()
 	began := time.Now()

@@ -312,6 +312,8 @@ func (j *judge) down(f, of *Facts) {
 		j.say(Critical, "tls", f.Member, what, "it does not vote", "use a certificate that its authority has signed: tls_cert and tls_key in the URL, or --tls-cert and --tls-key if the URL has no tls_ option")
 	case f.TLSErr:
 		j.say(Critical, "tls", f.Member, what, "it does not vote", "check the certificates on both sides (--tls-ca, --tls-cert, --tls-key), and that both speak TLS")
+	case refused != nil && !f.TLSErr:
+		j.say(Critical, "reachable", f.Member, what, "it does not vote", "run doctor again when it takes commands; its log says why it does not")
 	case f.toldBy(of):
 		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or check the network; if the servers announce addresses that cannot be dialled from here, map them with addr_map")
 	default:

@@ -235,6 +235,7 @@ func TestCureIsForWhatTheServerSaid(t *testing.T) {
 		change            func(f *Facts)
 		check, what, cure string
 	}{
+		"loading":         {down(&member.ReplyError{Kind: member.KindLoading, Text: "LOADING Redis is loading"}), "reachable", "LOADING", "run doctor again"},
 		"new":             {func(f *Facts) { f.Marker = "" }, "restart guard", "no client has used it", "otherwise wait"},
 		"new, and old":    {func(f *Facts) { f.Marker, f.Info["uptime_in_seconds"] = "", "3600" }, "restart guard", "no client has used it", notice},
 		"restarted":       {func(f *Facts) { f.Marker = "other 17" }, "restart guard", "it has restarted", notice},
