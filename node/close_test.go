@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -170,8 +171,7 @@ func TestReleaseThatIsRefusedDuringCloseIsRepeatedBeforeItsEnd(t *testing.T) {
 		synctest.Wait()
 		r := release("a", time.Hour)
 		n.Submit(&r.Call)
-		closed := make(chan error)
-		go func() { closed <- n.Close(context.Background()) }()
+		closed := rt.Go(func() error { return n.Close(context.Background()) })
 		synctest.Wait()
 		close(hold)
 		require.NoError(t, <-closed)

@@ -185,8 +185,7 @@ func TestCallThatCloseInterruptsSaysThatTheClientIsClosed(t *testing.T) {
 		} {
 			t.Run(op+", "+how.name, inOne(3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 				d.Pause()
-				ends := make(chan error, 1)
-				go func() { ends <- call(t.Context(), p) }()
+				ends := rt.Go(func() error { return call(t.Context(), p) })
 				synctest.Wait()
 				time.Sleep(100 * time.Millisecond)
 				start, closed := time.Now(), make(chan struct{})

@@ -764,11 +764,7 @@ func TestAdoptThatCloseInterruptsSaysSoAndLeavesTheLeaseAsItWas(t *testing.T) {
 		})
 		h := handoff(t, p.Lock(t, "k"))
 		d.Network(q.Client, redlocktest.Network{LoseReplies: true})
-		adopted := make(chan error, 1)
-		go func() {
-			_, err := q.Adopt(context.Background(), h)
-			adopted <- err
-		}()
+		adopted := rt.Go(func() error { return rt.Err(q.Adopt(context.Background(), h)) })
 		synctest.Wait()
 		require.NoError(t, q.Close())
 		require.ErrorIs(t, <-adopted, redlock.ErrClosed)

@@ -713,8 +713,7 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 func TestArrivalOutlivesADeleteThatOvertakesIt(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		d.Pause(0, 1)
-		arrived := make(chan error, 1)
-		go func() { arrived <- p.Latch("job", 3).CountDown(t.Context()) }()
+		arrived := rt.Go(func() error { return p.Latch("job", 3).CountDown(t.Context()) })
 		synctest.Wait()
 		require.ErrorIs(t, p.Latch("job", 3).Delete(rt.Within(t, time.Millisecond)), redlock.ErrNoQuorum)
 		d.Resume()
@@ -732,11 +731,7 @@ func TestSecondCallOfABarrierEndsWithItsContext(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		b := p.Barrier("phase", 2, "x")
 		ctx := rt.Within(t, time.Minute)
-		first := make(chan error, 1)
-		go func() {
-			_, err := b.Wait(ctx)
-			first <- err
-		}()
+		first := rt.Go(func() error { return rt.Err(b.Wait(ctx)) })
 		synctest.Wait()
 		soon := rt.Within(t, time.Second)
 		at := time.Now()

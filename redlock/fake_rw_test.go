@@ -230,8 +230,7 @@ func TestReaderThatComesDuringAReleaseIsServedByTheNext(t *testing.T) {
 		behind := c.LockLater(t.Context(), "k")
 		synctest.Wait()
 		a.Slow(40*time.Millisecond, 40*time.Millisecond, 40*time.Millisecond) // there, and back
-		released := make(chan error, 1)
-		go func() { released <- held.Unlock(t.Context()) }()
+		released := rt.Go(func() error { return held.Unlock(t.Context()) })
 		synctest.Wait()
 		reader := later(t.Context(), r.RWMutex("k").RLock)
 		synctest.Wait()

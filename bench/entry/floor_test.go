@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
@@ -26,7 +27,7 @@ func members(t *testing.T, n int) (addrs []string) {
 
 // A floor allocates nothing for a lock and unlock: what it costs is the sockets and the members.
 func TestFloorsAllocateNothing(t *testing.T) {
-	if raceEnabled {
+	if faketime.Race {
 		t.Skip("RACE: a sync.Pool forgets at random under the race detector; make test runs this once more without")
 	}
 	set := members(t, 3)

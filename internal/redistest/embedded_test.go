@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -241,3 +242,15 @@ func receive(ctx context.Context, c *redistest.Client) (any, error) {
 	}
 	return c.Receive()
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func embedded(t *testing.T) redistest.Server { return rt.Embedded(t, 1).Servers[0] }
+
+func real(t *testing.T) redistest.Server { return rt.Real(t, 1).Servers[0] }
+
+func TestEmbeddedConforms(t *testing.T) { rt.Conformance(t, embedded) }
+
+func TestEmbeddedConformsInFakeTime(t *testing.T) { rt.ConformanceInBubble(t, embedded) }
+
+func TestRealConforms(t *testing.T) { rt.Conformance(t, real) }

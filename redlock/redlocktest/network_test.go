@@ -58,11 +58,7 @@ func TestNetworkLosesOneWayWithoutAWord(t *testing.T) {
 			fake(t, func(t *testing.T, d *redlocktest.Deployment) {
 				other := d.Open()
 				d.Network(d.Client, tc.n, 0, 1)
-				tried := make(chan error, 1)
-				go func() {
-					_, err := d.Client.Mutex("k").TryLock(t.Context())
-					tried <- err
-				}()
+				tried := rt.Go(func() error { return rt.Err(d.Client.Mutex("k").TryLock(t.Context())) })
 				synctest.Wait()
 				seen := rt.Must(other.Inspect(t.Context(), "k"))(t)
 				require.Equal(t, tc.executed, len(seen.Holders) == 1, "%+v", seen.Holders)

@@ -100,6 +100,13 @@ type tester interface {
 	Helper()
 }
 
+// Go runs a call on a goroutine of its own, and tells its error.
+func Go(call func() error) chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- call() }()
+	return ended
+}
+
 // Within is the context of a call that ends after a while, or with the test.
 func Within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Only what a server may execute later is sent again: never what was answered, nor what it forbids or does not know.
@@ -85,5 +87,26 @@ func TestCallIsOverWhenItsAttemptHasEnded(t *testing.T) {
 	ended.Store(true)
 	if !d.Over() {
 		t.Error("not over")
+	}
+}
+
+func TestQuarantineSaysWhatItWaitsFor(t *testing.T) {
+	noon := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	for want, e := range map[string]*QuarantineError{
+		"member is in quarantine":                                                    {},
+		"member is in quarantine until its counters are restored":                    {Restoring: true},
+		"member is in quarantine until 12:00:00":                                     {Until: noon},
+		"member is in quarantine until 12:00:00 and until its counters are restored": {Until: noon, Restoring: true},
+	} {
+		require.EqualError(t, e, want)
+		require.ErrorIs(t, e, ErrQuarantined)
+	}
+}
+
+func TestMajoritiesShareAVoter(t *testing.T) {
+	for n := 1; n <= 100; n++ {
+		require.Greater(t, 2*Majority(n), n, "two majorities of %d must meet", n)
+		require.LessOrEqual(t, Majority(n), n)
+		require.LessOrEqual(t, 2*(Majority(n)-1), n, "%d: no more than needed", n)
 	}
 }

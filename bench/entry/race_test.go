@@ -1,5 +1,0 @@
-//go:build race
-
-package entry
-
-const raceEnabled = true
