@@ -20,7 +20,6 @@ const root = "github.com/redquorum/redquorum"
 // published are the modules that a release tags, by the folder that each is in.
 var published = []string{"", "fence/fencegrpc/", "fence/fencepgx/", "fence/fences3/", "redlock/redlockgocron/", "redlock/redlockotel/", "redlock/redlockprom/"}
 
-// tools/release tags every module, and refuses what is no release.
 func TestReleaseTagsEveryModule(t *testing.T) {
 	t.Parallel()
 	r := checkout(t)

@@ -652,7 +652,6 @@ func TestMastersComeAndGo(t *testing.T) {
 	}
 }
 
-// A master that is found to be down does not keep the others from voting for as much as a ping.
 func TestMastersVoteAsSoonAsTheLastOneIsFoundToBeDown(t *testing.T) {
 	fs := startFakes(t, 3)
 	ends := make(chan struct{})
@@ -759,7 +758,6 @@ func TestStormOfRedirectsExecutesEachCallOnceAndNoneBehindItsRelease(t *testing.
 	require.Zero(t, cl.queued.Load())
 }
 
-// What waits for a slot that nobody serves does not hold Close up for longer than its context.
 func TestCloseEndsWhatWaits(t *testing.T) {
 	fs, cl := connected(t, 1)
 	cl.patience = time.Minute

@@ -113,7 +113,6 @@ func TestPausesOfASlotThatNobodyServes(t *testing.T) {
 	require.Equal(t, 50*time.Millisecond, pauseAfter(1<<40))
 }
 
-// A recycled route, and a call that is used again, know nothing of the way before.
 func TestRoutesAreRecycledClean(t *testing.T) {
 	cl := &Cluster{group: &node.Group{}}
 	for range 100 {

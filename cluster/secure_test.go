@@ -142,7 +142,6 @@ func overMutualTLS(t *testing.T, c redistest.ShardedConfig) {
 	undenied(t, s.Servers)
 }
 
-// The user of one environment (docs/servers.md) does everything below its prefix in a cluster, and nothing elsewhere.
 func TestUserOfOneEnvironmentDoesEverythingThereInACluster(t *testing.T) {
 	t.Parallel()
 	rt.Needs(t)
@@ -206,7 +205,6 @@ func TestUserOfTheShippedRulesDoesEverythingWithSentinels(t *testing.T) {
 	}
 }
 
-// A certificate that is refused, by either side, is reported as that.
 func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 	t.Parallel()
 	rt.Needs(t, redistest.TLS)

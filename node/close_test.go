@@ -155,7 +155,6 @@ func TestClosePaysWhatWasUnderWayOnAConnectionThatBreaksAtThatMoment(t *testing.
 	})
 }
 
-// A release that is refused while Close goes on is repeated before the connection ends.
 func TestReleaseThatIsRefusedDuringCloseIsRepeatedBeforeItsEnd(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		var tries atomic.Int64
@@ -180,7 +179,6 @@ func TestReleaseThatIsRefusedDuringCloseIsRepeatedBeforeItsEnd(t *testing.T) {
 	})
 }
 
-// A member that has no marker, and must wait for others to be looked at, gets what is owed all the same.
 func TestClosePaysAMemberWithoutAStanding(t *testing.T) {
 	s := startRedis(t)
 	guard := NewGuard(GuardConfig{Members: 3, MaxTTL: time.Minute})

@@ -163,7 +163,6 @@ func TestConnectionStaysIfItCannotBeAuthenticatedAnew(t *testing.T) {
 	}
 }
 
-// A provider that hangs, whatever its context says, holds up neither calls nor Close.
 func TestProviderThatHangsHoldsUpNothing(t *testing.T) {
 	v := newVault("pw")
 	var log logBuffer

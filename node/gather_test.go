@@ -67,7 +67,6 @@ func TestCallsGatherAtAServerThatIsNear(t *testing.T) {
 	}
 }
 
-// Behind a large write to a near server, calls gather until they are as many, or it is answered.
 func TestCallsGatherBehindALargeWrite(t *testing.T) {
 	const large = enough + 4
 	for _, c := range []struct {
@@ -216,7 +215,6 @@ func TestCallsGatherForAFarServerThatNobodyWaitsFor(t *testing.T) {
 	})
 }
 
-// Whether somebody waits for a server is learnt from its answers: did the attempt end before?
 func TestWhoWaitsIsLearntFromAnswers(t *testing.T) {
 	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		s := n.published.Load().session

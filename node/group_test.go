@@ -60,7 +60,6 @@ func TestGroupIsOneCommandOfItsOwn(t *testing.T) {
 	}
 }
 
-// A group that nobody else writes for is written by its caller.
 func TestGroupIsWrittenAtOnce(t *testing.T) {
 	n, sent := recording(t, func(*Config) {})
 	group := items("a:1 a:2")
@@ -69,7 +68,6 @@ func TestGroupIsWrittenAtOnce(t *testing.T) {
 	require.Equal(t, "ac 1 2", sent())
 }
 
-// Where not all of a group can be queued, none of it is.
 func TestGroupIsRefusedAsAWhole(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -107,7 +105,6 @@ func TestGroupIsRefusedAsAWhole(t *testing.T) {
 	}
 }
 
-// Where a server refuses the command of a group, each call of it travels alone, and none is chained.
 func TestGroupThatIsRefusedTravelsApart(t *testing.T) {
 	n, _ := joining(t, batching("-CROSSSLOT Keys in request don't hash to the same slot\r\n"))
 	for range 2 {

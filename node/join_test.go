@@ -346,7 +346,6 @@ func TestBatchHasTheTagOfItsCalls(t *testing.T) {
 	require.Equal(t, map[string]int{"first": 1, "second": 1}, tags)
 }
 
-// A server that has lost the script did nothing: each call is repeated by itself, once.
 func TestBatchWithoutItsScriptIsRepairedCallByCall(t *testing.T) {
 	s := startRedis(t)
 	n := joiningAt(t, s)
@@ -367,7 +366,6 @@ func TestBatchWithoutItsScriptIsRepairedCallByCall(t *testing.T) {
 	}
 }
 
-// Of a batch that was sent and not answered nothing is known: each call is Unknown, and each release is owed.
 func TestBatchThatIsNotAnsweredIsUnknown(t *testing.T) {
 	var mu sync.Mutex
 	var alone []string
@@ -396,7 +394,6 @@ func TestBatchThatIsNotAnsweredIsUnknown(t *testing.T) {
 	mu.Unlock()
 }
 
-// Calls that were never written are NotSent, also those that were to be a batch.
 func TestBatchThatWasNotWrittenIsNotSent(t *testing.T) {
 	n, f := joining(t, nil)
 	occupied(n)
@@ -467,7 +464,6 @@ func TestServerThatRefusesABatchGetsNoMore(t *testing.T) {
 	}
 }
 
-// A call that was refused together with others is not repeated behind its own release.
 func TestRefusedBatchIsNotRepeatedBehindItsRelease(t *testing.T) {
 	var ended atomic.Bool
 	n, _ := joining(t, func(_ int64, args []string) string {
@@ -485,7 +481,6 @@ func TestRefusedBatchIsNotRepeatedBehindItsRelease(t *testing.T) {
 	calls[2].is(t, member.Answered)
 }
 
-// One key that the user may not touch is one call's misfortune.
 func TestKeyThatIsNotPermittedFailsAlone(t *testing.T) {
 	s := startRedis(t)
 	s.cli("ACL", "SETUSER", "default", "resetkeys", "~a*", "~redquorum*")
@@ -498,7 +493,6 @@ func TestKeyThatIsNotPermittedFailsAlone(t *testing.T) {
 	}
 }
 
-// Calls that wait while the scripts are loaded again are written before that, as they stand in line.
 func TestRepairGoesBehindWhatWaits(t *testing.T) {
 	for _, waiting := range []int{1, 2, 3, 5} {
 		hold, held := make(chan struct{}), make(chan struct{}, 1)
@@ -571,7 +565,6 @@ func gateOf(n *Node) *gated {
 	return g
 }
 
-// A call that comes while another is written is written behind it, though nobody comes after.
 func TestItemThatComesDuringAWriteIsWritten(t *testing.T) {
 	n, _ := joining(t, says("EVALSHA", ":1\r\n"))
 	g := gateOf(n)
@@ -660,7 +653,6 @@ func TestCallThatMakesEnoughIsWrittenForOneWhoGathers(t *testing.T) {
 	require.False(t, s.gathering, "who gathered writes, too")
 }
 
-// Calls that were refused together share no memory: each has its own answer when it is used again.
 func TestCallsThatWereRefusedTogetherShareNothing(t *testing.T) {
 	n, f := joining(t, batching("-LOADING Redis is loading the dataset in memory\r\n"))
 	calls := items(trio)
@@ -684,7 +676,6 @@ func TestCallsThatWereRefusedTogetherShareNothing(t *testing.T) {
 	}
 }
 
-// Many callers and a server that is cut off now and then: each call is done once, and with its own answer.
 func TestEveryCallHasItsOwnAnswerUnderKills(t *testing.T) { underKills(t, 50, 40) }
 
 func TestLongEveryCallHasItsOwnAnswerUnderKills(t *testing.T) {

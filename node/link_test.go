@@ -133,7 +133,6 @@ func (u users) DialContext(ctx context.Context, network, addr string) (net.Conn,
 	return u(ctx, network, addr)
 }
 
-// A connection that comes when nobody waits for it any more is closed.
 func TestConnectionThatCameTooLateIsClosed(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		f, server := net.Pipe()

@@ -218,7 +218,6 @@ func TestWrongScriptKeepsTheMemberDown(t *testing.T) {
 	require.True(t, !n.State().Up && strings.Contains(n.State().Err.Error(), "SCRIPT LOAD"), "state %+v", n.State())
 }
 
-// The first scripts are there from the handshake on, and each of the others from its first call.
 func TestPreloadedScriptsAreThereAndOthersComeWithTheirFirstCall(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.Addr(), Scripts: []string{setScript, delScript}, Preload: 1})

@@ -69,7 +69,6 @@ func TestTLSWithACLUser(t *testing.T) {
 	}
 }
 
-// Every way to fail is told with the member's name and its cause, and without the password.
 func TestNoErrorOrLogHoldsTheSecret(t *testing.T) {
 	const canary, token = "c4n4ry", "t0k3n"
 	s, tlsAddr, pool := startTLS(t)

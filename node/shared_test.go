@@ -139,7 +139,6 @@ func TestMessageBeforeTheConfirmationIsDropped(t *testing.T) {
 	})(t)
 }
 
-// The inbox that is refused beside the commands gets a connection of its own.
 func TestRefusedSharedInboxGetsItsOwnConnection(t *testing.T) {
 	var three sync.Map // connections that speak RESP3
 	handle := func(id int64, args []string) string {

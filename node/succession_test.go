@@ -332,7 +332,6 @@ func TestRefusedReleaseIsFirstOnTheNextConnection(t *testing.T) {
 	})
 }
 
-// A client whose leases all end at once, at a member that hangs meanwhile, owes more releases than the line takes.
 func TestReleasesOfManyLeasesThatEndAtOnceAreAllPaid(t *testing.T) {
 	const leases = 30000
 	var paid atomic.Int64
@@ -412,7 +411,6 @@ func TestDebtsAreBounded(t *testing.T) {
 	require.True(t, o.count == 0 && o.bytes == 0 && o.first == nil && o.last == nil, "%d debts of %d bytes after their time", o.count, o.bytes)
 }
 
-// Submitting to a connection in the moment it breaks never loses a debt.
 func TestNoDebtIsLostInTheMomentOfABreak(t *testing.T) {
 	s := startRedis(t)
 	n := up(t, Config{Addr: s.Addr(), BackoffMin: time.Millisecond, BackoffMax: time.Millisecond})

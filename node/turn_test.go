@@ -105,7 +105,6 @@ func TestTurnIsNotWaitedForInAHurryNorBehindTheEnd(t *testing.T) {
 	})
 }
 
-// A turn that was given in the moment in which it is not wanted any more is not lost.
 func TestTurnIsNotLostBetweenGivingAndGoing(t *testing.T) {
 	for range 100 {
 		turning(t, 1, func(t *testing.T, q *queueing) {

@@ -88,7 +88,6 @@ func TestUnreadBytesPutOffTheEnd(t *testing.T) {
 	})
 }
 
-// The rule is the same for an inbox on a connection of its own and for a Sentinel.
 func TestUnreadBytesPutOffTheEndOfAnInbox(t *testing.T) {
 	for unread, ends := range map[bool]time.Duration{false: 2500 * time.Millisecond, true: 4500 * time.Millisecond} {
 		var f *fake

@@ -172,7 +172,6 @@ func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	nobody.Free()
 }
 
-// A recycled round must not carry a decision, a vote or a cause of the one before.
 func TestRoundsAreRecycledClean(t *testing.T) {
 	fs, ms := fakes(3)
 	var pool Rounds

@@ -54,7 +54,6 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 	})
 }
 
-// A kind with several holders names each whose votes are a majority, and no other.
 func TestHoldersAreThoseThatAMajorityNames(t *testing.T) {
 	vote := func(owner string, token uint64) VoteView { return VoteView{Owner: owner, Token: token, owner: owner} }
 	seen := []MemberView{

@@ -18,7 +18,6 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 )
 
-// A vote below the token that comes between the decision and the grant is raised as well.
 func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		Skew(t, cluster, "k", 9, 9, 5)

@@ -246,7 +246,6 @@ func TestFairIsRefusedByAKindThatHasNoStrictOrder(t *testing.T) {
 	require.ErrorContains(t, other.check(&Config{}), "a lock of kind other has no option Fair")
 }
 
-// A number without its unit, and a duration that would overflow, are refused wherever a duration is given.
 func TestDurationWithoutItsUnitIsRefused(t *testing.T) {
 	fields := []string{"MaxTTL", "MaxHold", "MemberTimeout", "NoQuorumAfter", "DialTimeout", "StallTimeout", "PingInterval", "CredentialsEvery"}
 	for _, name := range fields {

@@ -111,7 +111,6 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 	})
 }
 
-// Where too few members could be asked to name a holder, those who were shown to have votes lose them.
 func TestForceUnlockOfVotesThatWereSeen(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, c *caller) {
 		held := a.Hold(t, "k", redlock.TTL(20*time.Second))

@@ -80,7 +80,6 @@ func TestDowngradeOfAnAdoptedLeaseKnowsWhatItIsToMove(t *testing.T) {
 	}
 }
 
-// An adoption that fails frees nothing that another adopter of the lease may still move.
 func TestFailedAdoptionFreesNoVoteOfTheLease(t *testing.T) {
 	redlock.Among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		p, q, r := all[0], all[1], all[2]

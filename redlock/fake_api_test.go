@@ -140,7 +140,6 @@ func TestLockOfNoClientIsBadInput(t *testing.T) {
 	}
 }
 
-// Whoever builds a list of options may have none for a place in it.
 func TestOptionThatIsNilChangesNothing(t *testing.T) {
 	require.Equal(t, redlock.Scripts(), redlock.Scripts(nil, nil))
 	require.ErrorIs(t, rt.Err(redlock.Open(t.Context(), nil, nil)), redlock.ErrInput)
@@ -163,8 +162,6 @@ func TestOptionThatIsNilChangesNothing(t *testing.T) {
 	}, redlock.Quiet, nil)
 }
 
-// Members do not answer any more, or refuse, because the client is being closed: that says nothing of
-// a quorum.
 func TestCallThatCloseInterruptsSaysThatTheClientIsClosed(t *testing.T) {
 	for _, how := range []struct {
 		name string
@@ -422,8 +419,6 @@ func TestAdoptOfALeaseThatIsOverIsNoLoss(t *testing.T) {
 	}, redlock.WithConfig(redlock.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 }
 
-// The error of Do tells work that was done, and whose lease had an end that was not as it should be, from work that was
-// not begun.
 func TestErrorOfDoTellsWhetherTheFunctionHasRun(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		boom := errors.New("boom")
@@ -458,7 +453,6 @@ func TestErrorOfDoTellsWhetherTheFunctionHasRun(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Two callers that ask at one instant are in each other's way, whatever the third member does.
 func TestSplitIsHeldWhateverElseIsWrong(t *testing.T) {
 	for name, third := range map[string]func(d *redlocktest.Deployment){
 		"down":        func(d *redlocktest.Deployment) { d.Cut(2) },
@@ -564,7 +558,6 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 	}
 }
 
-// Everything that can go wrong, and no word of it tells who holds what.
 func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var mu sync.Mutex
@@ -678,8 +671,6 @@ func TestSameOwnerEntersAgain(t *testing.T) {
 	})
 }
 
-// Two goroutines of one owner ask at the same time: one gets the lock, the other gets its lease, without
-// waiting behind it.
 func TestSameOwnerInLineEntersWithTheFirst(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		held := other.Hold(t, "k")
@@ -745,7 +736,6 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 	})
 }
 
-// What ended a lease is said once, although both the function and the lease return it.
 func TestDoSaysOnceHowItsLeaseEnded(t *testing.T) {
 	type work = func(ctx context.Context) error
 	cause := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
@@ -799,7 +789,6 @@ func TestDoSaysOnceHowItsLeaseEnded(t *testing.T) {
 	})
 }
 
-// A context tells the innermost lease that it ends with, and none of several that end together.
 func TestFromContextIsTheInnermostLease(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		type key struct{}
@@ -908,7 +897,6 @@ func TestTracerHearsWhatHappens(t *testing.T) {
 	}, redlock.WithTracer(tr))
 }
 
-// Two of three addresses lead to one server: it votes once.
 func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 	redlock.Bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
 		var members []member.Member

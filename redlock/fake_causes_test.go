@@ -70,7 +70,6 @@ func TestErrorOfAWaitBlamesOnlyMembersThatCannotBeAsked(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Whoever does not wait for the members knows nothing of them.
 func TestErrorOfACallWhoseContextEndedBlamesNobody(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
 		ended, cancel := context.WithCancel(t.Context())

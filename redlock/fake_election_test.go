@@ -123,7 +123,6 @@ func observedInside(t *testing.T, n, clients int, test func(t *testing.T, cluste
 	}, opts...)
 }
 
-// The withdrawal of a watch that is lost with its connection reaches the member on the next one.
 func TestObserverIsWithdrawnAlthoughTheConnectionBreaks(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -200,7 +199,6 @@ func TestLeaderIsWhoHasTheLockAndHasProclaimed(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// What an election leaves behind is gone when an entry's lifetime is over.
 func TestNothingIsLeftOfAnElection(t *testing.T) {
 	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		l := campaign(t, all[0], "me")
@@ -273,8 +271,6 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// The next candidate leads within two round trips of a Resign, and observers hear of it within one
-// more.
 func TestResignHandsOverWithinTwoRoundTrips(t *testing.T) {
 	const rtt = 10 * time.Millisecond
 	observed(t, 5, 2, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
@@ -302,8 +298,6 @@ func TestResignHandsOverWithinTwoRoundTrips(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A leader that is killed is replaced at the moment its keys end, and observers are told within a
-// millisecond and a round trip of that.
 func TestCrashOfALeaderIsToldAtItsTTL(t *testing.T) {
 	const rtt = 10 * time.Millisecond
 	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
@@ -342,7 +336,6 @@ func TestCrashOfALeaderIsToldAtItsTTL(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A proclamation that is under way when its leader is overtaken changes nothing.
 func TestLateProclaimOfAFormerLeaderChangesNothing(t *testing.T) {
 	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, q := all[0], all[1]
@@ -393,7 +386,6 @@ func TestValueIsRepeatedWithRenewals(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// One member's word is not enough: it has forgotten the leader, or has never heard of it.
 func TestOneMemberDoesNotEndALeader(t *testing.T) {
 	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, watcher := all[0], all[1]
@@ -430,7 +422,6 @@ func TestOneMemberDoesNotEndALeader(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A campaign whose caller gives up while the value is being recorded leaves nobody who leads.
 func TestCampaignThatIsCancelledWhileItProclaimsResigns(t *testing.T) {
 	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, q := all[0], all[1]
@@ -461,7 +452,6 @@ func TestCampaignThatIsCancelledWhileItProclaimsResigns(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A leader leads although nobody records its value: the next renewal brings it.
 func TestLeaderWhoseValueIsNotRecordedLeadsAllTheSame(t *testing.T) {
 	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p := all[0]
@@ -510,7 +500,6 @@ func TestObserverHearsAMajority(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// An observer goes on when a majority has been away for long, and does not ask meanwhile.
 func TestObserverOutlivesAMajorityThatIsAway(t *testing.T) {
 	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, watcher := all[0], all[1]
@@ -532,7 +521,6 @@ func TestObserverOutlivesAMajorityThatIsAway(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// What a member said before it was away is no word of a majority.
 func TestWordOfAMemberThatIsAwayNamesNobody(t *testing.T) {
 	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, watcher := all[0], all[1]
@@ -635,8 +623,6 @@ func TestAdoptedLeaderReplacesWhatItCannotSee(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Run leads again after a loss and after each return, and never has two fn of one client at once:
-// not even if the first does not stop when its lease is lost.
 func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
 	observed(t, 3, 2, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
 		p, q := all[0], all[1]
@@ -795,7 +781,6 @@ func TestRunLeadsAtMostOnceASecond(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// The client is closed by the function of Run, by the loop of Observe, and under both.
 func TestCloseEndsElections(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		err := p.Election("boss").Run(t.Context(), nil, func(_ context.Context, l *redlock.Lease) error {
@@ -819,7 +804,6 @@ func TestCloseEndsElections(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Observers leave nothing behind, and cost each member one call in a third of an entry.
 func TestObserverCostsOneCallPerHeartbeat(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
 		l := campaign(t, p, "me")
@@ -845,7 +829,6 @@ func TestObserverCostsOneCallPerHeartbeat(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Too few members that answer are no sign that nobody leads.
 func TestLeaderIsNotToldByAMinority(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		l := campaign(t, p, "me")
@@ -878,7 +861,6 @@ func TestLeaderIsNotToldByAMinority(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A vote of one member is no leader, although that member has a value of its owner.
 func TestLeaderNeedsAMajority(t *testing.T) {
 	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		l := campaign(t, all[0], "me")
@@ -895,7 +877,6 @@ func TestLeaderNeedsAMajority(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Events of a leader tell its kind, also where its renewals share a call with those of mutexes.
 func TestEventsOfALeaderTellItsKind(t *testing.T) {
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		k := &kindListener{heard: map[string]redlock.Kind{}}
@@ -941,7 +922,6 @@ func TestEventsOfALeaderTellItsKind(t *testing.T) {
 	})
 }
 
-// An observer goes on when what stood in its way is gone, although no member was away.
 func TestObserverOutlivesAForeignKey(t *testing.T) {
 	redlock.Among(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
 		for _, s := range cluster.Servers[:2] {
@@ -965,7 +945,6 @@ func TestObserverOutlivesAForeignKey(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A name that cannot work is no election without a leader: the Logger hears why the sequence has ended.
 func TestLoggerHearsWhyNobodyIsObserved(t *testing.T) {
 	log := &transcript{}
 	withOne(t, 3, func(t *testing.T, _ *redlocktest.Deployment, p *caller) {

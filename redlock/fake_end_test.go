@@ -96,7 +96,6 @@ func TestContextsEndOnTimeAlthoughATracerOrALoggerBlocks(t *testing.T) {
 	}
 }
 
-// So many releases are owed to a member that is away that some are dropped, and the Logger is told of it.
 func TestContextsEndOnTimeAlthoughALoggerBlocksThatIsToldOfDroppedReleases(t *testing.T) {
 	deployed(t, 1, func(t *testing.T, d *redlocktest.Deployment) {
 		hook := sticking("log")
@@ -203,7 +202,6 @@ func (d *diary) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// A program may free what its Logger writes to when Close has returned.
 func TestLoggerIsNotCalledAfterCloseHasReturned(t *testing.T) {
 	for name, tc := range map[string]struct {
 		late, takes time.Duration

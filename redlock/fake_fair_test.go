@@ -184,7 +184,6 @@ func TestFairNewcomerDoesNotTakeAFreeMember(t *testing.T) {
 	})
 }
 
-// The option, and what it is refused for.
 func TestFairIsAnOptionOfAMutex(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		heard := &tracer{}
@@ -226,7 +225,6 @@ func TestFairHasNoDialectOfRedisson(t *testing.T) {
 	}, redlock.Quiet, redlock.WithInterop())
 }
 
-// The first of several callers of one owner that has the lock has it for all of them.
 func TestFairOwnerEntersAgain(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		all := moreOf(t, d, 2, redlock.Quiet)

@@ -68,7 +68,6 @@ func TestSecondRoundHappensExactlyWhenTheCountersOfTheMajorityDisagree(t *testin
 	}
 }
 
-// One of the majority that decided does not answer; a member that had not voted by then confirms in its place.
 func TestRaiseIsConfirmedByMembersThatVotedLater(t *testing.T) {
 	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		redlock.Skew(t, cluster, "k", 5, 7, 9, 3, 20)

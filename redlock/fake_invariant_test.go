@@ -282,7 +282,6 @@ func TestLeaseEndsExactlyWithItsValidityWhileEveryMemberHangs(t *testing.T) {
 	}
 }
 
-// A renewal is confirmed by all members, and the confirmations arrive when the validity is over.
 func TestLostLeaseIsNotRevivedByALateRenewal(t *testing.T) {
 	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		start := time.Now()

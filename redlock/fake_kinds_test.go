@@ -77,7 +77,6 @@ func TestMultiIsRefusedByReaders(t *testing.T) {
 	}
 }
 
-// A set in strict order stands behind those that came before, name by name.
 func TestFairSetKeepsTheOrder(t *testing.T) {
 	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 		held := all[0].Hold(t, "b", redlock.Fair())
@@ -139,7 +138,6 @@ func TestFairSetHasNoDialectOfRedisson(t *testing.T) {
 	}, redlock.Quiet, redlock.WithInterop())
 }
 
-// The line of an owner is no line of another name, whatever bytes that has.
 func TestFairOwnersLineIsNobodyElses(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		first, second := b.Hold(t, "x"), b.Hold(t, "x\x00o")

@@ -107,7 +107,6 @@ func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Each call of CountDown counts, and a named piece once, however often its arrival is repeated.
 func TestEachCountDownOfOneClientCounts(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, _ *redistest.Cluster, p, other *redlock.Peer) {
 		for _, by := range []*redlock.Peer{p, other, p} {
@@ -211,7 +210,6 @@ func TestCountDownThatIsRefusedDoesNotCountLater(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A member that does not know the script of an arrival is sent it again, but not behind a deletion.
 func TestArrivalIsNotRepeatedBehindADeletion(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		redlock.Admin(t, cluster.Servers[0], "SCRIPT", "LOAD", script.LatchDelete.Source)
@@ -241,7 +239,6 @@ func TestClientThatTellsOthersDoesNotMakeADeletedLatchAgain(t *testing.T) {
 	})
 }
 
-// What a member said before a deletion arrives after it.
 func TestAwaitIsNotOpenedByAnAnswerFromBeforeADeletion(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		taught(t, cluster)
@@ -263,7 +260,6 @@ func TestAwaitIsNotOpenedByAnAnswerFromBeforeADeletion(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Members that forget the other count are not told of an arrival that its caller knows to be refused.
 func TestArrivalThatIsRefusedIsNotToldAgain(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		require.NoError(t, p.Latch("job", 3, redlock.Life(time.Minute)).CountDown(t.Context()))
@@ -375,7 +371,6 @@ func TestAwaitTellsMembersThatItIsOpenBeforeItReturns(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A member that lost its memory hears all again, while who arrived is there.
 func TestClientArrivesAgainAtAMemberThatForgot(t *testing.T) {
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q := redlock.Guarded(t, cluster, redlock.WithFreshMembers()), redlock.Guarded(t, cluster, redlock.WithFreshMembers())
@@ -430,7 +425,6 @@ func TestAwaitJoinsWhatNoMemberHasAlone(t *testing.T) {
 	})
 }
 
-// Nobody awaits what is still to come: members are told what they lack long before.
 func TestAwaitTellsMembersWhatTheyLackBeforeTheLastArrival(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		a.Away(2)
@@ -451,7 +445,6 @@ func TestAwaitTellsMembersWhatTheyLackBeforeTheLastArrival(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// All that wait notice at the same moment that a member lacks arrivals.
 func TestFewOfManyWhoAwaitTellAMemberWhatItLacks(t *testing.T) {
 	const waiting, arrivals = 16, 200
 	redlock.Among(t, 3, waiting+1, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
@@ -502,7 +495,6 @@ func TestArrivalIsDoneAtAMajorityAndNotBefore(t *testing.T) {
 	})
 }
 
-// A call of which nobody knows whether it was executed is repeated, and counts once.
 func TestArrivalWhoseAnswerIsLostIsRepeatedAndCountsOnce(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.EveryLink(func(l *redistest.Link) { l.CutAfter(redistest.WithArg(script.LatchArrive.SHA), 1) })
@@ -634,7 +626,6 @@ func TestManyArrivalsTakeFewCommandsAndTheLastOneTellsAll(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Every party of a barrier goes on when all have arrived, also while each member forgets everything, one after the other.
 func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
 	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 		var in [50]atomic.Int32
@@ -709,7 +700,6 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 	}, redlock.Quiet)
 }
 
-// A call that is under way while its latch is deleted makes it again, and returns.
 func TestArrivalOutlivesADeleteThatOvertakesIt(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		d.Pause(0, 1)
@@ -726,7 +716,6 @@ func TestArrivalOutlivesADeleteThatOvertakesIt(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Who waits for another call of the same Barrier waits no longer than its context says.
 func TestSecondCallOfABarrierEndsWithItsContext(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		b := p.Barrier("phase", 2, "x")
@@ -842,7 +831,6 @@ func TestArrivalOfABarrierEndsWithItsWait(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Whoever comes next does not go on with one that has left: its Wait has taken its arrival back.
 func TestArrivalOfAWaitThatFailedIsTakenBackAtOnce(t *testing.T) {
 	redlock.Among(t, 3, 2, func(t *testing.T, _ *redistest.Cluster, all []*redlock.Peer) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -891,7 +879,6 @@ func TestRoundThatCountedAWaitWhichFailedIsReturnedByTheNext(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Whoever is one too many is told so, and the others go on.
 func TestPartyTooManyOfABarrierIsTold(t *testing.T) {
 	withMany(t, 3, 4, func(t *testing.T, _ *redlocktest.Deployment, all []*caller) {
 		var parties []*redlock.Barrier
@@ -918,7 +905,6 @@ func TestBarrierRefusesARound(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Members that refuse are tolerated for no longer than members that are away.
 func TestLatchCallsEndWhileAMajorityRefuses(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
 		for what, call := range map[string]struct {
@@ -965,7 +951,6 @@ func TestLoggerHearsOfALatchThatWasOpenBefore(t *testing.T) {
 	}, redlock.Quiet, func(c *redlock.Config) { c.Logger = log.logger() })
 }
 
-// A barrier is shown where no latch has its name.
 func TestInspectLatchShowsABarrier(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, _ *redlocktest.Deployment, a, b *caller) {
 		x := goesOn(t.Context(), a.Barrier("phase", 2, "x"))

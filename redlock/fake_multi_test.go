@@ -279,7 +279,6 @@ func TestMultiOfALeaseThatHasEndedIsNotRenewed(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Unlock releases what is left of a set that has ended.
 func TestMultiUnlockAfterALossReleasesTheRest(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		leases := allOf(t, p, "a", "b", "c")
@@ -350,7 +349,6 @@ func TestMultiLosesBetweenTheNames(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Whenever the caller goes away, nothing of the call is left.
 func TestMultiCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 	for _, held := range []string{"", "a", "b", "c"} {
 		t.Run("held "+held, inPair(3, func(t *testing.T, cluster *redistest.Cluster, p, other *redlock.Peer) {
@@ -459,7 +457,6 @@ func TestMultiExtendsAllInOneCommand(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// One lease needs the slowest member, and the others do not.
 func TestMultiExtendsEveryLease(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		leases := rt.Must(p.Multi([]string{"a", "b"}, redlock.TTL(5*time.Second)).Lock(t.Context()))(t)
@@ -515,7 +512,6 @@ func TestMultiReenters(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// The end of a set stops no renewal of a lease that its owner has in another call, too.
 func TestMultiThatEndsLeavesALeaseToItsOtherUsers(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		b := p.Hold(t, "b", redlock.As("me"), redlock.AutoRenew(9*time.Second))
@@ -532,7 +528,6 @@ func TestMultiThatEndsLeavesALeaseToItsOtherUsers(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A lease in hand that its owner enters in another call stays with that call, on the terms under which it was taken.
 func TestMultiThatGivesUpLeavesALeaseToItsOtherUsers(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		b := other.Hold(t, "b")
@@ -552,7 +547,6 @@ func TestMultiThatGivesUpLeavesALeaseToItsOtherUsers(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A lease may be one of several sets of its owner: all of them end with it.
 func TestMultiEndsEverySetOfALease(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		var sets []*redlock.Leases
@@ -679,7 +673,6 @@ func TestMultiDo(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Close ends what a call has in hand, and the call.
 func TestMultiEndsWithItsClient(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		b := other.Hold(t, "b")
@@ -750,7 +743,6 @@ func (r *setTracer) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
 
 func (r *setTracer) Released(e redlock.Released) { r.lines = append(r.lines, "released "+e.Key) }
 
-// Silent members cost a set one MemberTimeout, however many names it has.
 func TestMultiAsksSilentMembersOnce(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		names := []string{"a", "b", "c", "d"}
@@ -789,7 +781,6 @@ func TestMultiAsksSilentMembersOnce(t *testing.T) {
 	}, redlock.Quiet, func(c *redlock.Config) { c.MemberTimeout = 200 * time.Millisecond })
 }
 
-// A slow deployment does not hold up what another one has refused.
 func TestMultiHearsARefusalBeforeASlowDeployment(t *testing.T) {
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		slow := rt.Embedded(t, 3)
@@ -825,7 +816,6 @@ func (m perName) Submit(c *member.Call) {
 	}
 }
 
-// In a Redis Cluster a slow master does not hold up what another one has refused.
 func TestMultiHearsARefusalBeforeASlowMaster(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		c := redlock.Agreed(t, perName{&redlock.Yes{}})

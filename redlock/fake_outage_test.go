@@ -222,7 +222,6 @@ func TestCallThatDoesNotWaitOutlivesConnectionsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// A member that cannot be reached is not waited for: what fails for good fails at once.
 func TestTryDoesNotWaitForAMemberThatCannotBeReached(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		d.Cut(0, 1)

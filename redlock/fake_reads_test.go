@@ -233,7 +233,6 @@ func TestGrantAfterAWaitDoesNotSayThatNobodyWaits(t *testing.T) {
 	})
 }
 
-// After a third of Entry the next reader asks once, for all that come meanwhile, and joins.
 func TestOldHoldIsAskedForOnce(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, a *redlock.Peer) {
 		taught(t, cluster)
@@ -287,7 +286,6 @@ func TestMinorityDoesNotSayThatNobodyWaits(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// The caller that forms the hold gives up, and the next one goes on.
 func TestFirstReaderGivesUpAndTheNextGoesOn(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		w := writes(t, b, "k")
@@ -452,7 +450,6 @@ func TestExtendOfOneUserNeverShortensTheOthers(t *testing.T) {
 	}, redlock.Quiet, func(c *redlock.Config) { c.MaxTTL = time.Minute })
 }
 
-// An owner (As) enters the lease that it has, also if two of its calls come at once.
 func TestOwnerEntersItsShareAgain(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, a *caller) {
 		mine := a.RWMutex("k", redlock.As("me"))

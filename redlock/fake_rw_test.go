@@ -182,7 +182,6 @@ func TestReadersComeInAtTheReleaseOfAnotherKind(t *testing.T) {
 	}
 }
 
-// Mutexes of three clients are always wanted, and a reader is not forgotten behind them.
 func TestReaderDoesNotStarveBesideMutexes(t *testing.T) {
 	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -282,7 +281,6 @@ func TestRenewedReaderOutlivesItsFirstTTL(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A reader that died is gone at its own end, while others go on.
 func TestDeadReaderEndsAtItsOwnTime(t *testing.T) {
 	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x := reads(t, a, "k", redlock.AutoRenew(30*time.Second))
@@ -404,8 +402,6 @@ func TestDowngradeHasNoGap(t *testing.T) {
 	})
 }
 
-// A member that a downgrade did not reach keeps a writer's vote for the reader, and hears of it
-// with a renewal.
 func TestDowngradeThatIsLostIsRepeated(t *testing.T) {
 	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
 		w := writes(t, a, "k", redlock.AutoRenew(3*time.Second))
@@ -568,7 +564,6 @@ func TestReadersAreSeenAndForced(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A reader that died is nobody, as soon as its time is over, while others go on.
 func TestReaderWhoseTimeIsOverIsNotShown(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
 		reads(t, a, "k", redlock.TTL(time.Second))

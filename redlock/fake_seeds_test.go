@@ -15,14 +15,12 @@ import (
 // Seeds run without the race detector, which is ten times as slow and shuffles the scheduler; fake_seeds_race_test.go plays
 // a few with it.
 
-// TestSeeds plays 40 seeds.
 func TestSeeds(t *testing.T) {
 	if sum := someSeeds(t, 40, ofMutexes); sum.seeds >= 40 && !t.Failed() {
 		sum.enough(t)
 	}
 }
 
-// TestSeedsOfSets plays seeds in which every other call takes several names.
 func TestSeedsOfSets(t *testing.T) { someSeeds(t, 20, ofSets) }
 
 // TestSeedsOfKinds plays seeds in which each call is of any kind. A write lease may be downgraded.

@@ -107,7 +107,6 @@ func TestMembersThatAreEmptiedVoteAtOnceOnlyIfNothingIsEverHeldThere(t *testing.
 	}
 }
 
-// While a member is in quarantine it is asked for nothing that could be a vote.
 func TestMemberInQuarantineIsAskedForNothing(t *testing.T) {
 	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		held := p.Lock(t, "k", redlock.AutoRenew(time.Second))
@@ -327,7 +326,6 @@ func TestLostLeaseLeavesNothing(t *testing.T) {
 	})
 }
 
-// A release that found no connection is sent on the next one, long before the lock would end by itself.
 func TestReleaseIsRepeatedOnTheNextConnection(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := p.Hold(t, "k")
@@ -341,7 +339,6 @@ func TestReleaseIsRepeatedOnTheNextConnection(t *testing.T) {
 	})
 }
 
-// An acquire that the server did not know the script of is not repeated once its release is on the way.
 func TestNothingIsRepeatedBehindItsRelease(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		p.Slow(20*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond)

@@ -174,7 +174,6 @@ func TestReleaseOfALoserFollowsAnAdoptionThatIsSentAfterIt(t *testing.T) {
 	require.Equal(t, script.Release.SHA, last.asked[len(last.asked)-1])
 }
 
-// Whoever does not know whether it has adopted a lease asks again, and goes on with what it got.
 func TestAdoptAfterNoQuorumGoesOnWithWhatItGot(t *testing.T) {
 	for _, lost := range []bool{false, true} { // the answers, or the requests
 		Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
@@ -275,7 +274,6 @@ func TestAdoptWithoutAQuorumLengthensAVoteByItsTTLAtMost(t *testing.T) {
 	})
 }
 
-// A member is slow: the lease is adopted, and handed on, before it has heard of either.
 func TestAdoptThatComesLateLeavesNoVoteOfNobody(t *testing.T) {
 	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		p, q, r := JoinAll(t, cluster), JoinAll(t, cluster), JoinAll(t, cluster)

@@ -111,7 +111,6 @@ func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
 	})
 }
 
-// A lease that has no set, as that of a Mutex, is no larger for them.
 func TestLeaseOfNoSetIsNoLarger(t *testing.T) {
 	require.LessOrEqual(t, int(unsafe.Sizeof(Lease{})), 288, "the next size of an allocation is 320")
 }

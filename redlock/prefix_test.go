@@ -37,7 +37,6 @@ func under(prefix string) (keys, channels []string) {
 	return append(keys, "~redquorum:tokens*", "~redquorum:boot*", "~redquorum:quarantine*"), []string{"&redquorum:inbox:*"}
 }
 
-// The patterns that docs/servers.md lists are those that are tested here.
 func TestListedKeysOfAnEnvironmentAreThoseThatAreTested(t *testing.T) {
 	t.Parallel()
 	page := rt.Must(os.ReadFile(filepath.Join("..", "docs", "servers.md")))(t)
@@ -225,7 +224,6 @@ func (tr *tracerOfNames) AcquireEnd(_ context.Context, e redlock.AcquireEnd) { t
 func (tr *tracerOfNames) Released(e redlock.Released)                        { tr.note(e.Key) }
 func (tr *tracerOfNames) Woken(_ context.Context, e redlock.Wake)            { tr.note(e.Key) }
 
-// A lock under a prefix is the lock whose name has the prefix written into it, and no other.
 func TestPrefixIsAsIfItWereWrittenIntoTheName(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		prod, test, plain := another(t, d, redlock.Quiet, redlock.WithPrefix("prod:")), another(t, d, redlock.Quiet, redlock.WithPrefix("test:")), another(t, d, redlock.Quiet)
@@ -288,7 +286,6 @@ func TestPrefixThatCannotWorkIsRefusedWithWhatWould(t *testing.T) {
 	require.ErrorIs(t, rt.Err(c.Mutex("redquorum:x").TryLock(t.Context())), redlock.ErrInput, "reserved under a prefix, too")
 }
 
-// The rules for one environment permit all kinds of its locks, and nothing of another environment's.
 func TestUserOfOneEnvironmentCanDoEverythingThereAndNothingElsewhere(t *testing.T) {
 	t.Parallel()
 	cluster := rt.Real(t, 3)

@@ -26,7 +26,6 @@ func readOnce(t testing.TB, rw *RWMutex) {
 	assert.NoError(t, err)
 }
 
-// A reader that shares a hold costs its lease, and no command.
 func TestSharedReadCostsItsLeaseAlone(t *testing.T) {
 	var member Yes
 	rw, first := shared(t, &member)
@@ -38,7 +37,6 @@ func TestSharedReadCostsItsLeaseAlone(t *testing.T) {
 	require.Equal(t, 1, member.Called(script.RWRelease))
 }
 
-// What members say counts if a majority say it to one question.
 func TestMajorityMustSayThatNobodyWaits(t *testing.T) {
 	_, first := shared(t, &Yes{})
 	h := first.hold.terms.reads
@@ -61,7 +59,6 @@ func TestMajorityMustSayThatNobodyWaits(t *testing.T) {
 	require.NoError(t, first.Unlock(t.Context()))
 }
 
-// A share has ended as soon as its hold has, also before it is told.
 func TestShareEndsInTheInstantOfItsHold(t *testing.T) {
 	_, first := shared(t, &Yes{})
 	all := first.hold.terms.reads.lease

@@ -20,7 +20,6 @@ import (
 // its commands, and its owner repeats it. The order is drawn. Whoever is told a vote believes it until it gives it up.
 func TestScriptsOfReadersThatEndInTheMiddleGiveOneVote(t *testing.T) { stopReaders(t, 250) }
 
-// The same of many orders.
 func TestLongScriptsOfReadersThatEndInTheMiddle(t *testing.T) {
 	Long(t)
 	stopReaders(t, 20000)

@@ -300,7 +300,6 @@ func appendWants(b []byte, c *scriptCall) []byte {
 // for everybody to come to the end. It takes 4 s: the mutants of semaphore_search.txt need its searches.
 func TestSemaphoreSchedulesExplored(t *testing.T) { exploreAll(t, "semaphore/always", 0) }
 
-// TestLongSemaphoreSchedulesExplored visits more.
 func TestLongSemaphoreSchedulesExplored(t *testing.T) {
 	schedulesLong(t)
 	exploreAll(t, "semaphore/large", 0)

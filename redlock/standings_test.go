@@ -265,7 +265,6 @@ func TestObserverIsToldStepByStep(t *testing.T) {
 	require.Equal(t, []string{"-"}, o.tells(&now, vote("a", "two", 7, 2), vote("a", "two", 7, 2)), "a smaller token leads nobody")
 }
 
-// A vote that should have ended says nothing more, for or against.
 func TestWordEndsWithItsVote(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	o := &outlook{standings: newStandings(3, 2)}
@@ -302,7 +301,6 @@ func TestVacantIsWhatTheSilentCannotChange(t *testing.T) {
 	}
 }
 
-// What a leader has said is kept as long as it leads, and no longer, however that ends.
 func TestClientForgetsWhatAFormerLeaderSaid(t *testing.T) {
 	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
 		kept := func(c *Peer) int {

@@ -175,7 +175,6 @@ func (r *rounds) told() (began, ended []string) {
 	return began, ended
 }
 
-// A round of renewals is told once, however it ends, and its requests belong to it.
 func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 	r := &rounds{}
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {

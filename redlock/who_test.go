@@ -23,7 +23,6 @@ func labelled(label string) string {
 	return fmt.Sprintf("%s (%s, pid %d)", label, host, os.Getpid())
 }
 
-// Who has a lock and who waits for it is shown while they do, and long after they began.
 func TestInspectSaysWhoHasALockAndWhoWaits(t *testing.T) {
 	for _, prefix := range []string{"", "prod:"} {
 		faketime.Test(t, func(t *testing.T) {
@@ -57,7 +56,6 @@ func TestInspectSaysWhoHasALockAndWhoWaits(t *testing.T) {
 	}
 }
 
-// A try that is refused says who has it, if both have a label.
 func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		d := redlocktest.New(t, 3, redlock.WithLabel("billing"))

@@ -49,7 +49,6 @@ func TestRatiosAreToTheFloorOfTheSameRepetition(t *testing.T) {
 	require.InDelta(t, 800, c.Row("redquorum").Of(throughput).Median, 1e-9)
 }
 
-// What breaks a promise once is red and is no average.
 func TestViolationsAreAddedUp(t *testing.T) {
 	r := New(run())
 	require.Equal(t, []string{"setnx-expire: 1 overlaps, 0 lost updates, 7 keys left after 150 ms, 2 after another second (W3d N=3 callers=8 hold=0–1ms)"}, r.Violations())
@@ -104,7 +103,6 @@ func TestCurvesHaveExponents(t *testing.T) {
 	require.Contains(t, r.Markdown(), "W15 callers: redquorum")
 }
 
-// A peer that is ahead is named, in red.
 func TestTheBestPeerIsNamed(t *testing.T) {
 	w2 := suite.Cell{Workload: "W2", Members: 5, Callers: 64}
 	all := append(run(), slice(w2, "floor", 0, 9000), slice(w2, "redquorum", 0, 1000), slice(w2, "redquorum-level", 0, 2000),

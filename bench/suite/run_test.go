@@ -337,7 +337,6 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-// A child that dies is an answer, and no hang.
 func TestChildThatEnds(t *testing.T) {
 	c, err := startChild(&entry.Spec{Name: "dies", Child: &entry.Child{Dir: ".", Command: func(string) []string {
 		return []string{"sh", "-c", `read order; echo '{"ok":true}'; read order; echo gone >&2; exit 3`}

@@ -185,7 +185,6 @@ func (d *database) play(t *testing.T, db *sql.DB, g sqlHolders, resource string,
 	return outcome(fmt.Sprintf("33: %v; 34: %v; %s", late, err, final))
 }
 
-// The trigger refuses what has not entered, whoever writes.
 func TestTriggerRefusesWritesThatHaveNotEntered(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *database) {

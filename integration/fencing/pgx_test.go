@@ -267,7 +267,6 @@ func TestPgxAndDatabaseSQLShareATable(t *testing.T) {
 	}
 }
 
-// A claim that the database has not kept, for whatever reason, is an error.
 func TestPgxClaimThatIsNotKept(t *testing.T) {
 	t.Parallel()
 	_, _, g, pool := pgxReady(t)
@@ -282,7 +281,6 @@ func TestPgxClaimThatIsNotKept(t *testing.T) {
 	}
 }
 
-// Tx claims by itself, calls its function again where the server wants that, and rolls back what fails.
 func TestPgxTxClaimsRepeatsAndRollsBack(t *testing.T) {
 	t.Parallel()
 	d, f, g, pool := pgxReady(t)
@@ -375,7 +373,6 @@ func failed(t *testing.T, err error, step fence.Step, cause error) {
 	assert.ErrorIs(t, err, cause)
 }
 
-// What cannot work is said, and leaves nothing.
 func TestBadInputOfPgx(t *testing.T) {
 	t.Parallel()
 	d, f, g, pool := pgxReady(t)

@@ -125,7 +125,6 @@ func TestBucketIsAGuard(t *testing.T) {
 	fencetest.Run(t, bucket)
 }
 
-// A proxy that drops a condition makes the store unfit, and the probe says so.
 func TestProbeRefusesABucketBehindAProxyThatDropsConditions(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{"If-Match", "If-None-Match"} {
@@ -176,7 +175,6 @@ func TestLostAnswerOfABucketIsNoConflict(t *testing.T) {
 	assert.Equal(t, 1, calls)
 }
 
-// A bucket that is not there is no object that is not there.
 func TestMissingBucketIsAnError(t *testing.T) {
 	t.Parallel()
 	dead := httptest.NewServer(nil)

@@ -182,8 +182,6 @@ func TestHolderThatStopsWhileItReads(t *testing.T) {
 	})
 }
 
-// Tx claims by itself, calls its function again where the server wants that, and rolls back what
-// fails.
 func TestTxClaimsRepeatsAndRollsBack(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *database) {
@@ -232,7 +230,6 @@ func TestTxClaimsRepeatsAndRollsBack(t *testing.T) {
 	})
 }
 
-// What cannot work is said, and leaves nothing.
 func TestBadInputOfDatabases(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d *database) {

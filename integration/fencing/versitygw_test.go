@@ -96,7 +96,6 @@ func (s *versity) fixture(t *testing.T) fencetest.Fixture {
 	return rt.Must(over())(t)
 }
 
-// A gateway that passes everything on is fit. One that drops a condition is not, and the probe says so.
 func TestProbeRefusesAServerOfS3BehindAProxyThatDropsConditions(t *testing.T) {
 	t.Parallel()
 	s := startVersity(t)
@@ -125,7 +124,6 @@ func TestProbeRefusesAServerOfS3BehindAProxyThatDropsConditions(t *testing.T) {
 	}
 }
 
-// What S3 answers in each case of Put is what the store takes it for.
 func TestServerOfS3AnswersAsTheStoreExpects(t *testing.T) {
 	t.Parallel()
 	s := startVersity(t)

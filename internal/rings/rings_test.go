@@ -18,7 +18,6 @@ import (
 	"github.com/redquorum/redquorum/internal/tested"
 )
 
-// Each test is of the first ring or of one part of the second, and each version of the servers is of one part or the usual.
 func TestEachTestIsOfOneRing(t *testing.T) {
 	all, err := scan("../..")
 	require.NoError(t, err)
@@ -53,7 +52,6 @@ func TestEachTestIsOfOneRing(t *testing.T) {
 	assert.ElementsMatch(t, names, servers)
 }
 
-// Tables of faults and of rules name the tests that prove them: those must be there.
 func TestTablesNameTestsThatAreThere(t *testing.T) {
 	all, err := scan("../..")
 	require.NoError(t, err)

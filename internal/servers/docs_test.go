@@ -15,7 +15,6 @@ import (
 	"github.com/redquorum/redquorum/internal/tested"
 )
 
-// Every version that tests run on is fetched from a registry, in the order in which people read of them.
 func TestListHasEachVersionThatIsTested(t *testing.T) {
 	t.Parallel()
 	var fetched []tested.Server
@@ -25,7 +24,6 @@ func TestListHasEachVersionThatIsTested(t *testing.T) {
 	assert.Equal(t, tested.Servers, fetched)
 }
 
-// The documents name the versions that the tests run on, and no others.
 func TestDocumentsNameTheVersionsThatAreTested(t *testing.T) {
 	t.Parallel()
 	var lines, versions []string
@@ -37,7 +35,6 @@ func TestDocumentsNameTheVersionsThatAreTested(t *testing.T) {
 	assert.Equal(t, versions, rowsOf(t, read(t, "docs/servers.md")), "docs/servers.md")
 }
 
-// The server ring is made of tests that need a server, on versions that the tests are run on.
 func TestServerRingIsOfTestsThatNeedAServer(t *testing.T) {
 	t.Parallel()
 	for _, name := range differ {

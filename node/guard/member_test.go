@@ -845,7 +845,6 @@ func TestHostThatClosesWhileItsMemberIsAdmittedHasNoStanding(t *testing.T) {
 	}))
 }
 
-// A member without a guard votes whenever it is up, and nothing is asked of it.
 func TestSeatWithoutAGuardAsksNothing(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		s := newServer("run")
@@ -871,7 +870,6 @@ func (*deafSession) Ask(ctx context.Context, _ [][]byte) ([]member.Call, error) 
 	return nil, ctx.Err()
 }
 
-// A member that answers thousands of clients is given more time for each answer, and as little as before once it answers.
 func TestSlowMarkerIsWaitedForLonger(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		h := sit(t, New(Config{Members: 1}), newServer("r"), "a", Terms{})

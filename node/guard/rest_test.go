@@ -227,7 +227,6 @@ func TestGlanceThatFindsAnotherMemoryHasTheMemberMarked(t *testing.T) {
 	})
 }
 
-// A glance tells of longer leases, and begins nothing anew.
 func TestGlanceTellsOfLongerLeases(t *testing.T) {
 	rested(t, 1, func(t *testing.T, servers []*server, c *client) {
 		h := c.hosts[0]

@@ -210,7 +210,6 @@ func TestLeastTimeIsOneThatMembersKeep(t *testing.T) {
 	})
 }
 
-// The process that leads runs the jobs. When it resigns, another one does.
 func TestJobsRunWhereTheLeaderIs(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, ours, theirs *redlock.Client) {
 		ea, eb := NewElector(ours.Election("scheduler")), NewElector(theirs.Election("scheduler"))

@@ -31,7 +31,6 @@ func ask(t *testing.T, h http.Handler, method string) (int, Status) {
 	return w.Code, s
 }
 
-// The process that leads says so, and every other one says who does.
 func TestHealthSaysWhoLeads(t *testing.T) { faketime.Test(t, healthSaysWhoLeads) }
 
 func healthSaysWhoLeads(t *testing.T) {
@@ -99,7 +98,6 @@ func (s *slow) Leader(ctx context.Context) (redlock.Leader, error) {
 	}
 }
 
-// However many requests come, the members are asked once a second.
 func TestHealthAsksTheMembersOnceASecond(t *testing.T) {
 	t.Parallel()
 	faketime.Test(t, func(t *testing.T) {
@@ -120,7 +118,6 @@ func TestHealthAsksTheMembersOnceASecond(t *testing.T) {
 	})
 }
 
-// A request that is given up returns at once, and does not spoil the answer for those that wait for it.
 func TestARequestThatIsGivenUpEndsNoOther(t *testing.T) {
 	t.Parallel()
 	faketime.Test(t, func(t *testing.T) {

@@ -324,7 +324,6 @@ func TestAwaitKnowsSemaphoresAndThoseWhoWait(t *testing.T) {
 	})
 }
 
-// When Cut and Heal return, each client knows: the next call is refused, or works.
 func TestCutAndHealReturnWhenTheClientsKnow(t *testing.T) {
 	know := func(t *testing.T, d *redlocktest.Deployment) {
 		other, closed := d.Open(), d.Open()

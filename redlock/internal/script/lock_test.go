@@ -236,7 +236,6 @@ func TestItemsAreWhatABatchReads(t *testing.T) {
 	}
 }
 
-// Buffers are used again.
 func TestCallIsEncodedIntoItsBuffer(t *testing.T) {
 	l := Exclusive("k")
 	buf := []byte("what was there")

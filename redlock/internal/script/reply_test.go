@@ -116,7 +116,6 @@ func TestStandingIsReadFromItsReply(t *testing.T) {
 	}
 }
 
-// What a script pushes is understood as it is, and nothing else is.
 func TestPushIsParsedInFullOrNotAtAll(t *testing.T) {
 	p, ok := ParsePush("g me:1 7 1000 other:2 2500")
 	require.True(t, ok)
