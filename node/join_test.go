@@ -216,18 +216,18 @@ func joining(t *testing.T, handle func(id int64, args []string) string, edit ...
 // isBatch tells the command that carries items.
 func isBatch(args []string) bool { return args[0] == "EVALSHA" && args[1] == scriptSHA(itemsScript) }
 
-func TestCallsThatWaitTravelTogether(t *testing.T) {
-	var mu sync.Mutex
-	var sent []string
-	n, _ := joining(t, func(_ int64, args []string) string {
-		if !isBatch(args) {
-			return "default"
+// batches are the batches that the server was sent.
+func (f *fake) batches() (sent []string) {
+	for _, line := range f.take() {
+		if strings.HasPrefix(line, "EVALSHA "+scriptSHA(itemsScript)) {
+			sent = append(sent, line)
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		sent = append(sent, strings.Join(args, " "))
-		return "*3\r\n:7\r\n-WRONGTYPE no lock\r\n*2\r\n:1\r\n" + bulk("next")
-	})
+	}
+	return sent
+}
+
+func TestCallsThatWaitTravelTogether(t *testing.T) {
+	n, f := joining(t, batching("*3\r\n:7\r\n-WRONGTYPE no lock\r\n*2\r\n:1\r\n"+bulk("next")))
 	calls := []*result{item('a', "one", "x"), item('r', "two", "y"), item('a', "three", "z")}
 	together(n, calls...)
 	calls[0].is(t, member.Answered)
@@ -237,9 +237,7 @@ func TestCallsThatWaitTravelTogether(t *testing.T) {
 	require.Equal(t, "[1 next]", show(calls[2].Reply))
 	want := strings.Join([]string{"EVALSHA", scriptSHA(itemsScript), "7", member.TokensKey, member.MarkerKey, "one", "three", "two:1", "two", "two:2",
 		"081", fmt.Sprint(hashslot.Of("one")), fmt.Sprint(hashslot.Of("three")), "x", "more", "y", "more", "z", fmt.Sprintf("%-6d", hashslot.Of("two")), "id"}, " ")
-	mu.Lock()
-	require.Equal(t, []string{want}, sent)
-	mu.Unlock()
+	require.Equal(t, []string{want}, f.batches())
 	drained(t, n)
 }
 
@@ -320,17 +318,7 @@ func recording(t *testing.T, edit func(*Config)) (n *Node, sent func() string) {
 
 // A batch carries one tag: calls that were submitted under different ones are not in one.
 func TestBatchHasTheTagOfItsCalls(t *testing.T) {
-	var mu sync.Mutex
-	tags := map[string]int{}
-	n, _ := joining(t, func(_ int64, args []string) string {
-		if !isBatch(args) {
-			return "default"
-		}
-		mu.Lock()
-		tags[args[len(args)-1]]++
-		mu.Unlock()
-		return "*3\r\n:1\r\n:1\r\n:1\r\n"
-	})
+	n, f := joining(t, batching("*3\r\n:1\r\n:1\r\n:1\r\n"))
 	s := occupied(n)
 	var calls []*result
 	for _, tag := range []string{"first", "second"} {
@@ -341,9 +329,10 @@ func TestBatchHasTheTagOfItsCalls(t *testing.T) {
 	}
 	s.wake()
 	all(t, calls, member.Answered)
-	mu.Lock()
-	defer mu.Unlock()
-	require.Equal(t, map[string]int{"first": 1, "second": 1}, tags)
+	batches := f.batches()
+	require.Len(t, batches, 2)
+	require.Regexp(t, " first$", batches[0])
+	require.Regexp(t, " second$", batches[1])
 }
 
 func TestBatchWithoutItsScriptIsRepairedCallByCall(t *testing.T) {
@@ -367,31 +356,16 @@ func TestBatchWithoutItsScriptIsRepairedCallByCall(t *testing.T) {
 }
 
 func TestBatchThatIsNotAnsweredIsUnknown(t *testing.T) {
-	var mu sync.Mutex
-	var alone []string
-	cut := make(chan struct{}, 1)
-	n, f := joining(t, func(_ int64, args []string) string {
-		switch {
-		case isBatch(args):
-			cut <- struct{}{}
-			return ""
-		case args[0] == "EVALSHA":
-			mu.Lock()
-			alone = append(alone, args[3])
-			mu.Unlock()
-		}
-		return "default"
-	})
+	n, f := joining(t, batching(""))
 	calls := items("a:one r:two r:three")
 	calls[1].OweUntil = time.Now().Add(time.Hour)
 	together(n, calls...)
-	<-cut
+	until(t, "sent", func() bool { return len(f.batches()) > 0 })
 	f.cut()
 	all(t, calls, member.Unknown, member.ErrBroken)
-	until(t, "paid", func() bool { mu.Lock(); defer mu.Unlock(); return len(alone) > 0 })
-	mu.Lock()
-	require.Equal(t, []string{"two"}, alone, "sent again")
-	mu.Unlock()
+	until(t, "paid", func() bool { return len(f.commands()) > 0 })
+	require.Len(t, f.commands(), 1)
+	require.Contains(t, f.commands()[0], " two ", "sent again")
 }
 
 func TestBatchThatWasNotWrittenIsNotSent(t *testing.T) {
@@ -429,20 +403,7 @@ func TestServerThatRefusesABatchGetsNoMore(t *testing.T) {
 		{"*3\r\n:1\r\n:1\r\n-TRYAGAIN alone\r\n", member.KindCluster, "TRYAGAIN alone"},
 		{"*3\r\n:1\r\n:1\r\n-ERR The user executing the script can't run this command or subcommand\r\n", member.KindAuth, "can't run this command"},
 	} {
-		var mu sync.Mutex
-		batches, singles := 0, 0
-		n, _ := joining(t, func(_ int64, args []string) string {
-			mu.Lock()
-			defer mu.Unlock()
-			if isBatch(args) {
-				batches++
-				return c.answer
-			}
-			if args[0] == "EVALSHA" {
-				singles++
-			}
-			return "default"
-		})
+		n, f := joining(t, batching(c.answer))
 		want := 0
 		for round := range 2 {
 			calls := items(trio)
@@ -450,16 +411,13 @@ func TestServerThatRefusesABatchGetsNoMore(t *testing.T) {
 			all(t, calls[:2], member.Answered)
 			if round > 0 || c.text == "" {
 				calls[2].is(t, member.Answered)
+				want += len(calls)
 			} else {
 				require.Contains(t, calls[2].isRefused(t, c.kind).Text, c.text)
 			}
-			if round > 0 || c.text == "" {
-				want += len(calls)
-			}
 		}
-		mu.Lock()
-		require.True(t, batches == 1 && singles == want, "%q: %d batches and %d alone, want 1 and %d", c.answer, batches, singles, want)
-		mu.Unlock()
+		require.Len(t, f.batches(), 1, c.answer)
+		require.Len(t, f.commands(), want, c.answer)
 		drained(t, n)
 	}
 }

@@ -126,31 +126,3 @@ func TestNoTwoShortKeysShareASibling(t *testing.T) {
 		level = next
 	}
 }
-
-func FuzzSiblingIsInTheSlotOfItsKey(f *testing.F) {
-	for _, key := range oddKeys {
-		f.Add(key)
-	}
-	f.Add("{" + slot.TagOf(0) + "}:")
-	f.Fuzz(func(t *testing.T, key string) {
-		sibling := slot.Sibling("redquorum:q", key)
-		assert.Equal(t, naiveOf(key), naiveOf(sibling), "sibling %q", sibling)
-		assert.Equal(t, slot.Of(key), slot.Of(sibling), "sibling %q", sibling)
-		assert.Equal(t, key, originOf(t, "redquorum:q", sibling), "sibling %q", sibling)
-	})
-}
-
-func FuzzDifferentKeysHaveDifferentSiblings(f *testing.F) {
-	f.Add("a", "{a}")
-	f.Add("", "{"+slot.TagOf(0)+"}:")
-	f.Add("{", "{"+slot.TagOf(slot.Of("{"))+"}:{")
-	f.Add("{a}", "{"+slot.TagOf(slot.Of("a"))+"}:{a}")
-	f.Fuzz(func(t *testing.T, a, b string) {
-		// Also against what would collide by construction: the sibling of a without its prefix.
-		for _, other := range []string{b, strings.TrimPrefix(slot.Sibling("p", a), "p:")} {
-			if other != a {
-				assert.NotEqual(t, slot.Sibling("p", a), slot.Sibling("p", other), "%q and %q", a, other)
-			}
-		}
-	})
-}

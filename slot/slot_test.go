@@ -138,10 +138,6 @@ func TestTagsAreThoseOfAllVersions(t *testing.T) {
 	assert.Equal(t, "22a382faa224f82f4fd294f364728a852b2994681d661858723892c5c1dceb09", sha256Hex(all.String()), "SHA-256 of all tags in a row")
 }
 
-var slotSink uint16
-
-var siblingSink string
-
 func TestSlotAgreesWithARealRedisServer(t *testing.T) {
 	rt.Needs(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,33 +83,6 @@ func TestFramerRefusesWhatIsNotRESP(t *testing.T) {
 		_, _, err := scanCommand([]byte(in))
 		require.ErrorIs(t, err, errFrame, "%q", in)
 	}
-}
-
-// FuzzFramer: whatever arrives, the frames are consecutive pieces of the stream, and cutting the
-// stream elsewhere gives the same frames.
-func FuzzFramer(f *testing.F) {
-	f.Add([]byte("*1\r\n$4\r\nPING\r\n+OK\r\n"), uint(3))
-	f.Add([]byte("|1\r\n+a\r\n:1\r\n*2\r\n$-1\r\n%1\r\n+k\r\n,1\r\n"), uint(9))
-	f.Add([]byte(">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n\r\n"), uint(20))
-	f.Fuzz(func(t *testing.T, stream []byte, split uint) {
-		cut := int(split % uint(len(stream)+1))
-		for _, next := range []func(*framer) ([]byte, bool, error){
-			func(f *framer) ([]byte, bool, error) { c, ok, err := f.command(); return c.raw, ok, err },
-			func(f *framer) ([]byte, bool, error) {
-				raw, ok, err := f.reply()
-				if ok {
-					_ = pushKind(raw)
-					_, _ = parseReply(raw)
-				}
-				return raw, ok, err
-			},
-		} {
-			whole, _ := frames(next, stream)
-			parts, _ := frames(next, stream[:cut], stream[cut:])
-			require.Equal(t, whole, parts)
-			require.True(t, bytes.HasPrefix(stream, bytes.Join(whole, nil)))
-		}
-	})
 }
 
 func frames(next func(*framer) ([]byte, bool, error), parts ...[]byte) (out [][]byte, err error) {
