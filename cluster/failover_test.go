@@ -95,31 +95,21 @@ func takesOver(t *testing.T, ways []takeover) {
 				lacks(t, s.Servers[3], names[0])
 			}
 
-			type result struct {
-				lease *redlock.Lease
-				err   error
-				at    time.Time
-			}
-			got := make(chan result, 1)
-			go func() {
-				l, err := b.Mutex(names[0]).Lock(ending(t))
-				got <- result{l, err, time.Now()}
-			}()
+			r := rt.Begin(func() (*redlock.Lease, error) { return b.Mutex(names[0]).Lock(ending(t)) })
 			for range 20 { // the others are none the worse
 				l := lock(t, b, names[2])
 				released(t, l)
 			}
-			r := <-got
-			require.NoError(t, r.err)
+			require.NoError(t, r.End())
 			require.Error(t, lease.Err(), "two holders")
-			said.satOut(t, s.Servers[3].Addr(), markerOf(t, s.Servers[3]), 2*time.Second, r.at)
-			require.Greater(t, r.lease.Token(), lease.Token())
+			said.satOut(t, s.Servers[3].Addr(), markerOf(t, s.Servers[3]), 2*time.Second, r.At)
+			require.Greater(t, r.Value.Token(), lease.Token())
 			replica := cluster.Config{Seeds: []string{s.Servers[4].Addr()}, Node: node.Config{DialTimeout: time.Minute}}
 			masters, err := cluster.Topology(t.Context(), replica)
 			require.NoError(t, err, "a replica tells it, too")
 			require.Len(t, masters, 3)
 			require.Equal(t, others, []any{markerOf(t, s.Servers[1]), markerOf(t, s.Servers[2])})
-			released(t, r.lease)
+			released(t, r.Value)
 			if err := other.Unlock(t.Context()); kept() {
 				require.NoError(t, err)
 			}
@@ -129,7 +119,7 @@ func takesOver(t *testing.T, ways []takeover) {
 			whole := markerOf(t, s.Servers[3])
 			l := lock(t, c, names[0])
 			require.Equal(t, whole, markerOf(t, s.Servers[3]), "whole again")
-			require.Greater(t, l.Token(), r.lease.Token())
+			require.Greater(t, l.Token(), r.Value.Token())
 			released(t, l)
 		})
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -136,7 +135,7 @@ func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
 		got := waiting(t, a, b, name)
 		require.NoError(t, lease.Extend(t.Context(), 20*time.Second))
 		require.NoError(t, lease.Unlock(t.Context()), "%q", name)
-		next := <-got
+		next := got.Get(t)
 		require.NotNil(t, next, "%q", name)
 		require.Greater(t, next.Token(), lease.Token(), "%q", name)
 		require.True(t, rt.Must(a.ForceUnlock(t.Context(), name))(t))
@@ -161,15 +160,10 @@ func lock(t testing.TB, c *redlock.Client, name string, opts ...redlock.LockOpti
 	return l
 }
 
-// waiting has b wait for a lock that a holds, and returns when b stands in line. It gets nil if that fails.
-func waiting(t *testing.T, a, b *redlock.Client, name string) <-chan *redlock.Lease {
+// waiting has b wait for a lock that a holds, and returns when b stands in line.
+func waiting(t *testing.T, a, b *redlock.Client, name string) *rt.Later[*redlock.Lease] {
 	t.Helper()
-	got := make(chan *redlock.Lease, 1)
-	go func() {
-		l, err := b.Mutex(name).Lock(ending(t))
-		assert.NoError(t, err)
-		got <- l
-	}()
+	got := rt.Begin(func() (*redlock.Lease, error) { return b.Mutex(name).Lock(ending(t)) })
 	inLine(t, a, name)
 	return got
 }

@@ -23,11 +23,7 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 		held := a.Lock(t, "k", TTL(10*time.Second))
 		synctest.Wait() // all five have voted
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			require.ErrorIs(t, rt.Err(b.Mutex("k").Lock(ctx)), context.Canceled)
-			close(done)
-		}()
+		done := rt.Go(func() error { return rt.Err(b.Mutex("k").Lock(ctx)) })
 		time.Sleep(500 * time.Millisecond)
 		cluster.Kill(4)
 		time.Sleep(time.Millisecond)
@@ -49,7 +45,7 @@ func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
 			require.False(t, strings.HasPrefix(held.hold.owner, held.Hash()))
 		}
 		cancel()
-		<-done
+		require.ErrorIs(t, <-done, context.Canceled)
 		require.NoError(t, held.Unlock(t.Context()))
 	})
 }

@@ -95,10 +95,7 @@ func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 		// A request that is on its way for long, and executed at the end of it, is as harmless.
 		seen = inspect(t, c, "k")
 		c.Slow(time.Second, time.Second, time.Second)
-		go func() {
-			time.Sleep(100 * time.Millisecond)
-			_ = second.Unlock(t.Context())
-		}()
+		time.AfterFunc(100*time.Millisecond, func() { _ = second.Unlock(t.Context()) })
 		freed, err = c.ForceUnlockSeen(t.Context(), seen)
 		require.ErrorIs(t, err, redlock.ErrNoQuorum, "nobody answers in time")
 		require.Zero(t, freed)

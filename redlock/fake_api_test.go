@@ -269,8 +269,7 @@ func TestCloseEndsLeasesAndWaits(t *testing.T) {
 		require.NoError(t, p.Close())
 		require.Zero(t, time.Since(start))
 		for _, w := range []*redlock.Locking{waiting, inLine, behind} {
-			<-w.Done
-			require.ErrorIs(t, w.Err, redlock.ErrClosed)
+			require.ErrorIs(t, w.End(), redlock.ErrClosed)
 		}
 		require.ErrorIs(t, l.Err(), redlock.ErrClosed)
 		require.ErrorIs(t, l.Err(), redlock.ErrLost)
@@ -508,11 +507,9 @@ func TestKeyThatIsNoLockIsReported(t *testing.T) {
 				redlock.Admin(t, cluster.Servers[i], "DEL", "j")
 				redlock.Admin(t, cluster.Servers[i], slices.Concat(cmd[:1], []string{"j"}, cmd[2:])...)
 			}
-			<-theirs.Done
-			require.ErrorIs(t, theirs.Err, redlock.ErrForeignKey)
+			require.ErrorIs(t, theirs.End(), redlock.ErrForeignKey)
 			require.Error(t, held.Unlock(t.Context()))
-			<-waiting.Done
-			require.ErrorIs(t, waiting.Err, redlock.ErrForeignKey)
+			require.ErrorIs(t, waiting.End(), redlock.ErrForeignKey)
 		}))
 	}
 }
@@ -678,9 +675,9 @@ func TestSameOwnerInLineEntersWithTheFirst(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		require.NoError(t, held.Unlock(t.Context()))
 		require.Same(t, one.Get(t), two.Get(t))
-		require.NoError(t, one.Lease.Unlock(t.Context()))
-		require.NoError(t, one.Lease.Err())
-		require.NoError(t, two.Lease.Unlock(t.Context()))
+		require.NoError(t, one.Value.Unlock(t.Context()))
+		require.NoError(t, one.Value.Err())
+		require.NoError(t, two.Value.Unlock(t.Context()))
 		noKeysAtRest(t, d)
 	})
 }
@@ -930,8 +927,7 @@ func TestTokensAreNeverEqualAtTheEndOfTheirRange(t *testing.T) {
 				waiting := other.LockLater(t.Context(), "k")
 				synctest.Wait()
 				require.NoError(t, l.Unlock(t.Context()))
-				<-waiting.Done
-				require.ErrorIs(t, waiting.Err, redlock.ErrTokensExhausted)
+				require.ErrorIs(t, waiting.End(), redlock.ErrTokensExhausted)
 				require.NotErrorIs(t, waiting.Err, redlock.ErrHeld)
 				break
 			}

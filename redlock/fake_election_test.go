@@ -332,7 +332,7 @@ func TestCrashOfALeaderIsToldAtItsTTL(t *testing.T) {
 		for _, p := range all {
 			p.Slow(0, 0, 0)
 		}
-		unlock(t, next.Lease)
+		unlock(t, next.Value)
 	}, redlock.Quiet)
 }
 
@@ -726,18 +726,12 @@ func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
 		}
 
 		p.Away(0, 1) // for a while too few members can be asked
-		go func() {
-			time.Sleep(20 * time.Second)
-			p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
-		}()
+		time.AfterFunc(20*time.Second, func() { p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1) })
 		start := time.Now()
 		require.Equal(t, sorry, e.Run(t.Context(), nil, func(context.Context, *redlock.Lease) error { return sorry }))
 		require.Greater(t, time.Since(start), 19*time.Second)
 
-		go func() {
-			time.Sleep(time.Second)
-			_ = p.Close()
-		}()
+		time.AfterFunc(time.Second, func() { _ = p.Close() })
 		err = e.Run(t.Context(), nil, func(ctx context.Context, _ *redlock.Lease) error { <-ctx.Done(); return sorry })
 		require.ErrorIs(t, err, redlock.ErrClosed)
 		time.Sleep(3 * time.Second)

@@ -243,7 +243,7 @@ func TestFairOwnerEntersAgain(t *testing.T) {
 		}
 		require.True(t, other.Pending())
 		for range same {
-			require.NoError(t, same[0].Lease.Unlock(t.Context()))
+			require.NoError(t, same[0].Value.Unlock(t.Context()))
 		}
 		require.NoError(t, other.Get(t).Unlock(t.Context()))
 		time.Sleep(10 * time.Millisecond)

@@ -67,7 +67,7 @@ func TestMultiIsRefusedByReaders(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 				unlock(t, r)
 				time.Sleep(10 * time.Millisecond)
-				leases := w.get(t)
+				leases := w.Get(t)
 				require.ErrorIs(t, rt.Err(q.RWMutex(name).TryRLock(t.Context())), redlock.ErrHeld)
 				require.NoError(t, leases.Unlock(t.Context()))
 				time.Sleep(10 * time.Millisecond)
@@ -92,7 +92,7 @@ func TestFairSetKeepsTheOrder(t *testing.T) {
 		unlock(t, before.Get(t))
 		time.Sleep(20 * time.Millisecond)
 		require.True(t, behind.Pending())
-		require.NoError(t, set.get(t).Unlock(t.Context()))
+		require.NoError(t, set.Get(t).Unlock(t.Context()))
 		unlock(t, behind.Get(t))
 		time.Sleep(10 * time.Millisecond)
 		noKeys(t, d)
@@ -114,9 +114,9 @@ func TestFairSetStandsInTheLineOfItsOwner(t *testing.T) {
 		unlock(t, held)
 		time.Sleep(20 * time.Millisecond)
 		require.True(t, other.Pending())
-		leases := set.get(t)
+		leases := set.Get(t)
 		require.Equal(t, one.Get(t).Token(), leases.Token("b"))
-		unlock(t, one.Lease)
+		unlock(t, one.Value)
 		require.True(t, other.Pending())
 		require.NoError(t, leases.Unlock(t.Context()))
 		unlock(t, other.Get(t))
@@ -150,11 +150,11 @@ func TestFairOwnersLineIsNobodyElses(t *testing.T) {
 		unlock(t, second)
 		time.Sleep(time.Minute)
 		select {
-		case <-set.done:
+		case <-set.Done:
 		default:
 			t.Fatal("the set stands in the line of an owner who waits for the set")
 		}
-		require.NoError(t, set.get(t).Unlock(t.Context()))
+		require.NoError(t, set.Get(t).Unlock(t.Context()))
 		unlock(t, owner.Get(t))
 		noKeys(t, d)
 	}, redlock.Quiet)

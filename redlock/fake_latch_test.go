@@ -24,42 +24,8 @@ import (
 
 // Countdown latches, in fake time on embedded members.
 
-// gate is a call of Await that runs.
-type gate struct {
-	at  time.Time
-	err chan error
-}
-
-func awaitLater(ctx context.Context, l *redlock.Latch) *gate {
-	g := &gate{err: make(chan error, 1)}
-	go func() {
-		err := l.Await(ctx)
-		g.at = time.Now()
-		g.err <- err
-	}()
-	return g
-}
-
-// open waits until the call has returned.
-func (g *gate) open(t *testing.T) {
-	t.Helper()
-	select {
-	case err := <-g.err:
-		require.NoError(t, err)
-	case <-time.After(time.Minute):
-		t.Fatal("it has not opened")
-	}
-}
-
-// shut checks that the call has not returned, when all that is under way has arrived.
-func (g *gate) shut(t *testing.T) {
-	t.Helper()
-	synctest.Wait()
-	select {
-	case err := <-g.err:
-		t.Fatalf("it has returned: %v", err)
-	default:
-	}
+func awaitLater(ctx context.Context, l *redlock.Latch) *rt.Later[bool] {
+	return rt.Begin(func() (bool, error) { return true, l.Await(ctx) })
 }
 
 func remaining(t *testing.T, l *redlock.Latch) int {
@@ -77,7 +43,7 @@ func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
 		for _, p := range all {
 			p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
 		}
-		var gates []*gate
+		var gates []*rt.Later[bool]
 		for _, p := range all {
 			gates = append(gates, awaitLater(t.Context(), p.Latch("job", 3)), awaitLater(t.Context(), p.Latch("job", 3)))
 		}
@@ -88,14 +54,14 @@ func TestLatchOpensForAllWhoWaitWithTheLastArrival(t *testing.T) {
 			require.Equal(t, 2-i, remaining(t, all[3].Latch("job", 3)))
 		}
 		for _, g := range gates {
-			g.shut(t)
+			rt.Waits(t, g)
 		}
 		told := all[3].Count(script.LatchArrive)
 		last := time.Now()
 		require.NoError(t, all[2].Latch("job", 0).CountDown(t.Context()), "another has told the count")
 		for _, g := range gates {
-			g.open(t)
-			require.LessOrEqual(t, g.at.Sub(last), 2*time.Millisecond, "one way there, and one way back")
+			g.Get(t)
+			require.LessOrEqual(t, g.At.Sub(last), 2*time.Millisecond, "one way there, and one way back")
 		}
 		time.Sleep(time.Second)
 		n := redlock.Hits(told)
@@ -143,7 +109,7 @@ func TestLaterRoundBeginsWithNothingAndEndsTheEarlierOnes(t *testing.T) {
 		synctest.Wait()
 		g := awaitLater(t.Context(), a.Latch("job", 2, second))
 		require.NoError(t, b.Latch("job", 2, second).Arrive(t.Context(), "x"))
-		g.shut(t)
+		rt.Waits(t, g)
 		require.Equal(t, 1, remaining(t, b.Latch("job", 2, second)))
 		for _, l := range []*redlock.Latch{a.Latch("job", 1, first), b.Latch("job", 1)} {
 			_, err := l.Remaining(t.Context())
@@ -153,11 +119,11 @@ func TestLaterRoundBeginsWithNothingAndEndsTheEarlierOnes(t *testing.T) {
 		refused(t, b.Latch("job", 1).CountDown(t.Context()), redlock.ErrPassed)
 		refused(t, b.Latch("job", 1).Await(t.Context()), redlock.ErrPassed)
 		require.NoError(t, a.Latch("job", 2, second).Arrive(t.Context(), "y"))
-		g.open(t)
+		g.Get(t)
 		at := time.Now()
 		require.NoError(t, a.Latch("never", 1, second).CountDown(t.Context()))
-		require.ErrorIs(t, <-waits.err, redlock.ErrPassed)
-		require.Less(t, waits.at.Sub(at), 10*time.Millisecond, "it is told")
+		require.ErrorIs(t, waits.End(), redlock.ErrPassed)
+		require.Less(t, waits.At.Sub(at), 10*time.Millisecond, "it is told")
 	}, redlock.Quiet)
 }
 
@@ -232,7 +198,7 @@ func TestClientThatTellsOthersDoesNotMakeADeletedLatchAgain(t *testing.T) {
 		require.NoError(t, b.Latch("job", 1).CountDown(t.Context()))
 		time.Sleep(20 * time.Millisecond) // what a tells the others is on its way
 		require.NoError(t, b.Latch("job", 1).Delete(t.Context()))
-		g.open(t)
+		g.Get(t)
 		time.Sleep(time.Second)
 		require.Equal(t, 1, remaining(t, c.Latch("job", 1)))
 		require.Empty(t, rt.Must(cluster.Leftovers(t.Context(), redlock.Lasting...))(t))
@@ -253,9 +219,9 @@ func TestAwaitIsNotOpenedByAnAnswerFromBeforeADeletion(t *testing.T) {
 		time.Sleep(10 * time.Millisecond) // the members have answered
 		require.NoError(t, a.Latch("job", 1).Delete(t.Context()))
 		time.Sleep(200 * time.Millisecond)
-		g.shut(t)
+		rt.Waits(t, g)
 		cancel()
-		require.ErrorIs(t, <-g.err, context.Canceled)
+		require.ErrorIs(t, g.End(), context.Canceled)
 		require.Equal(t, 1, remaining(t, a.Latch("job", 1)))
 	}, redlock.Quiet)
 }
@@ -324,8 +290,8 @@ func TestAwaitTellsMembersThatHaveNotSaidThatItIsOpen(t *testing.T) {
 			d.Network(a.Client, redlocktest.Network{LosePushes: true}, lost...)
 			at := time.Now()
 			require.NoError(t, b.Latch("job", 1).CountDown(t.Context()))
-			g.open(t)
-			if took := g.at.Sub(at); len(lost) == 3 {
+			g.Get(t)
+			if took := g.At.Sub(at); len(lost) == 3 {
 				require.LessOrEqual(t, took, time.Second)
 				require.Greater(t, took, 100*time.Millisecond, "they were lost")
 			} else {
@@ -360,7 +326,7 @@ func TestAwaitTellsMembersThatItIsOpenBeforeItReturns(t *testing.T) {
 		g := awaitLater(t.Context(), a.Latch("job", 1))
 		time.Sleep(100 * time.Millisecond)
 		require.Error(t, b.Latch("job", 1).CountDown(rt.Within(t, time.Millisecond)))
-		g.open(t)
+		g.Get(t)
 		open := 0
 		for _, s := range cluster.Servers {
 			if redlock.Admin(t, s, "HGET", "redquorum:l1:{job}", "o") == "1" {
@@ -441,7 +407,7 @@ func TestAwaitTellsMembersWhatTheyLackBeforeTheLastArrival(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.Equal(t, []int{0, 0, 0}, redlock.Hits(reads), "members that have the same are not read")
 		require.NoError(t, b.Latch("job", 201).CountDown(t.Context()))
-		g.open(t)
+		g.Get(t)
 	}, redlock.Quiet)
 }
 
@@ -457,7 +423,7 @@ func TestFewOfManyWhoAwaitTellAMemberWhatItLacks(t *testing.T) {
 		a.Die()
 		require.NoError(t, a.Close())
 		var told []*redistest.Rule
-		var gates []*gate
+		var gates []*rt.Later[bool]
 		for _, p := range all {
 			p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
 			told = append(told, p.Count(script.LatchArrive)...)
@@ -474,7 +440,7 @@ func TestFewOfManyWhoAwaitTellAMemberWhatItLacks(t *testing.T) {
 		require.LessOrEqual(t, n, waiting, "each that tells takes two commands; 1 of 16 does as a rule, and all of them without a choice")
 		require.NoError(t, all[0].Latch("job", arrivals+1).CountDown(t.Context()))
 		for _, g := range gates {
-			g.open(t)
+			g.Get(t)
 		}
 	}, redlock.Quiet)
 }
@@ -510,12 +476,12 @@ func TestAwaitEndsWithItsContextAndWithTheClientAndIsWithdrawn(t *testing.T) {
 		g, other := awaitLater(ctx, p.Latch("job", 1)), awaitLater(t.Context(), p.Latch("job", 1))
 		synctest.Wait()
 		cancel()
-		require.ErrorIs(t, <-g.err, context.Canceled)
-		other.shut(t)
+		require.ErrorIs(t, g.End(), context.Canceled)
+		rt.Waits(t, other)
 		time.Sleep(5 * time.Second)
 		require.NotEmpty(t, redlock.Admin(t, cluster.Servers[0], "HGETALL", slot.Sibling("redquorum:lo", "job")), "the other keeps the watch up")
 		require.NoError(t, p.Close())
-		require.ErrorIs(t, <-other.err, redlock.ErrClosed)
+		require.ErrorIs(t, other.End(), redlock.ErrClosed)
 		synctest.Wait()
 		require.Empty(t, rt.Must(cluster.Leftovers(t.Context(), latchLeft("job")...))(t), "it is withdrawn")
 		require.ErrorIs(t, p.Latch("job", 1).Await(t.Context()), redlock.ErrClosed)
@@ -529,15 +495,15 @@ func TestAwaitGoesOnWhileAMajorityIsThere(t *testing.T) {
 		synctest.Wait()
 		a.Away(0, 3)
 		time.Sleep(10 * time.Second)
-		g.shut(t)
+		rt.Waits(t, g)
 		at := time.Now()
 		require.NoError(t, b.Latch("job", 1).CountDown(t.Context()))
-		g.open(t)
-		require.Less(t, g.at.Sub(at), 100*time.Millisecond)
+		g.Get(t)
+		require.Less(t, g.At.Sub(at), 100*time.Millisecond)
 
 		g = awaitLater(t.Context(), a.Latch("other", 1))
 		a.Away(1)
-		require.ErrorIs(t, <-g.err, redlock.ErrNoQuorum)
+		require.ErrorIs(t, g.End(), redlock.ErrNoQuorum)
 	})
 }
 
@@ -598,7 +564,7 @@ func TestManyArrivalsTakeFewCommandsAndTheLastOneTellsAll(t *testing.T) {
 			sent = append(sent, p.Count(script.LatchArrive)...)
 			sent = append(sent, p.Count(script.LatchRead)...)
 		}
-		var gates []*gate
+		var gates []*rt.Later[bool]
 		for _, p := range all {
 			gates = append(gates, awaitLater(t.Context(), p.Latch("job", arrivals)))
 		}
@@ -615,8 +581,8 @@ func TestManyArrivalsTakeFewCommandsAndTheLastOneTellsAll(t *testing.T) {
 		wg.Wait()
 		n := 0
 		for _, g := range gates {
-			g.open(t)
-			require.LessOrEqual(t, g.at.UnixNano()-last.Load(), int64(2*rtt), "two round trips")
+			g.Get(t)
+			require.LessOrEqual(t, g.At.UnixNano()-last.Load(), int64(2*rtt), "two round trips")
 		}
 		for _, h := range redlock.Hits(sent) {
 			n += h
@@ -695,6 +661,7 @@ func TestPartyOfABarrierThatBeginsAnewEntersTheRoundThatIsUnderWay(t *testing.T)
 		for _, bad := range []*redlock.Barrier{a.Barrier("phase", 0, "x"), a.Barrier("phase", 2, ""), a.Barrier("", 2, "x")} {
 			require.ErrorIs(t, rt.Err(bad.Wait(t.Context())), redlock.ErrInput)
 		}
+		rt.Says(t, rt.Err(a.Barrier("phase", 1, "x", redlock.Round(7)).Wait(t.Context())), redlock.ErrInput, "counts its rounds itself")
 		var none context.Context
 		require.ErrorIs(t, rt.Err(x.Wait(none)), redlock.ErrInput)
 	}, redlock.Quiet)
@@ -741,29 +708,8 @@ func TestSecondCallOfABarrierEndsWithItsContext(t *testing.T) {
 }
 
 // goesOn is a Wait that runs.
-func goesOn(ctx context.Context, b *redlock.Barrier) chan waited {
-	done := make(chan waited, 1)
-	go func() {
-		round, err := b.Wait(ctx)
-		done <- waited{round, err}
-	}()
-	return done
-}
-
-type waited struct {
-	round uint64
-	err   error
-}
-
-// stillWaits checks that a Wait has not returned, when all that is under way has arrived.
-func stillWaits(t *testing.T, w chan waited) {
-	t.Helper()
-	synctest.Wait()
-	select {
-	case got := <-w:
-		t.Fatalf("it has returned: %+v", got)
-	default:
-	}
+func goesOn(ctx context.Context, b *redlock.Barrier) *rt.Later[uint64] {
+	return rt.Begin(func() (uint64, error) { return b.Wait(ctx) })
 }
 
 // A barrier that nobody has touched for its Life ends at the members. A party that begins anew counts on from the
@@ -773,33 +719,32 @@ func TestRoundOfABarrierThatEndedOpensNothing(t *testing.T) {
 		x, y, z := all[0].Barrier("phase", 3, "x"), all[1].Barrier("phase", 3, "y"), all[2].Barrier("phase", 3, "z")
 		last := uint64(0)
 		for range 5 {
-			others := []chan waited{goesOn(t.Context(), x), goesOn(t.Context(), y)}
+			others := []*rt.Later[uint64]{goesOn(t.Context(), x), goesOn(t.Context(), y)}
 			round := rt.Must(z.Wait(t.Context()))(t)
 			require.Greater(t, round, last)
 			for _, one := range others {
-				require.Equal(t, waited{round, nil}, <-one)
+				require.Equal(t, round, one.Get(t))
 			}
 			last = round
 		}
 		time.Sleep(24*time.Hour + time.Minute)
 		late := goesOn(t.Context(), all[2].Barrier("phase", 3, "z"))
 		time.Sleep(time.Minute)
-		stillWaits(t, late)
+		rt.Waits(t, late)
 		other := goesOn(t.Context(), x)
 		time.Sleep(time.Minute)
-		stillWaits(t, late)
-		stillWaits(t, other)
+		rt.Waits(t, late, other)
 		round := rt.Must(y.Wait(t.Context()))(t)
 		require.Greater(t, round, last)
-		require.Equal(t, waited{round, nil}, <-late)
-		require.Equal(t, waited{round, nil}, <-other)
+		require.Equal(t, round, late.Get(t))
+		require.Equal(t, round, other.Get(t))
 
 		time.Sleep(24*time.Hour + time.Minute) // and nobody remembers a number
 		late, other = goesOn(t.Context(), all[1].Barrier("phase", 3, "y")), goesOn(t.Context(), all[2].Barrier("phase", 3, "z"))
 		next := rt.Must(all[0].Barrier("phase", 3, "x").Wait(t.Context()))(t)
 		require.Greater(t, next, round, "the numbers rise")
-		require.Equal(t, waited{next, nil}, <-late)
-		require.Equal(t, waited{next, nil}, <-other)
+		require.Equal(t, next, late.Get(t))
+		require.Equal(t, next, other.Get(t))
 	}, redlock.Quiet)
 }
 
@@ -810,24 +755,23 @@ func TestArrivalOfABarrierEndsWithItsWait(t *testing.T) {
 		ctx := rt.Within(t, time.Minute)
 		ended, dies := goesOn(ctx, all[0].Barrier("phase", 3, "x")), goesOn(t.Context(), all[1].Barrier("phase", 3, "y"))
 		synctest.Wait()
-		err := (<-ended).err
+		err := ended.End()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, redlock.ErrNoQuorum, "nothing is wrong but that parties are missing")
 		all[1].Die()
 		require.NoError(t, all[1].Close())
-		require.ErrorIs(t, (<-dies).err, redlock.ErrClosed)
+		require.ErrorIs(t, dies.End(), redlock.ErrClosed)
 		time.Sleep(3 * time.Second) // Config.Entry
 
 		z := goesOn(t.Context(), all[2].Barrier("phase", 3, "z"))
 		time.Sleep(time.Minute)
-		stillWaits(t, z)
+		rt.Waits(t, z)
 		x := goesOn(t.Context(), all[3].Barrier("phase", 3, "x"))
 		time.Sleep(time.Minute)
-		stillWaits(t, z)
-		stillWaits(t, x)
+		rt.Waits(t, z, x)
 		round := rt.Must(all[0].Barrier("phase", 3, "y").Wait(t.Context()))(t)
-		require.Equal(t, waited{round, nil}, <-x)
-		require.Equal(t, waited{round, nil}, <-z)
+		require.Equal(t, round, x.Get(t))
+		require.Equal(t, round, z.Get(t))
 	}, redlock.Quiet)
 }
 
@@ -837,22 +781,13 @@ func TestArrivalOfAWaitThatFailedIsTakenBackAtOnce(t *testing.T) {
 		failed := goesOn(ctx, all[0].Barrier("phase", 2, "x"))
 		synctest.Wait()
 		cancel()
-		require.ErrorIs(t, (<-failed).err, context.Canceled)
+		require.ErrorIs(t, failed.End(), context.Canceled)
 		synctest.Wait()
 		y := goesOn(t.Context(), all[1].Barrier("phase", 2, "y"))
-		stillWaits(t, y)
-		require.Equal(t, waited{rt.Must(all[0].Barrier("phase", 2, "x").Wait(t.Context()))(t), nil}, <-y)
-	}, redlock.Quiet)
-}
-
-// A party that hears which round is under way arrives there at once, and not with its next heartbeat.
-func TestBarrierOpensWhenItsLastPartyComes(t *testing.T) {
-	redlock.Among(t, 3, 2, func(t *testing.T, _ *redistest.Cluster, all []*redlock.Peer) {
-		x := goesOn(t.Context(), all[0].Barrier("phase", 2, "x"))
-		synctest.Wait()
+		rt.Waits(t, y)
 		start := time.Now()
-		require.Equal(t, waited{rt.Must(all[1].Barrier("phase", 2, "y").Wait(t.Context()))(t), nil}, <-x)
-		require.Zero(t, time.Since(start))
+		require.Equal(t, rt.Must(all[0].Barrier("phase", 2, "x").Wait(t.Context()))(t), y.Get(t))
+		require.Zero(t, time.Since(start), "it hears of the round, and arrives there at once")
 	}, redlock.Quiet)
 }
 
@@ -866,15 +801,15 @@ func TestRoundThatCountedAWaitWhichFailedIsReturnedByTheNext(t *testing.T) {
 		a.EveryLink(func(l *redistest.Link) { l.Pause() }) // neither news nor the withdrawal gets through
 		round := rt.Must(y.Wait(t.Context()))(t)
 		cancel()
-		require.ErrorIs(t, (<-failed).err, context.Canceled)
+		require.ErrorIs(t, failed.End(), context.Canceled)
 		next := goesOn(t.Context(), y)
 		time.Sleep(50 * time.Millisecond)
 		a.EveryLink(func(l *redistest.Link) { l.Resume() })
 		again := rt.Must(x.Wait(t.Context()))(t)
 		require.Equal(t, round, again)
-		stillWaits(t, next)
+		rt.Waits(t, next)
 		again = rt.Must(x.Wait(t.Context()))(t)
-		require.Equal(t, waited{again, nil}, <-next)
+		require.Equal(t, again, next.Get(t))
 		require.Greater(t, again, round)
 	}, redlock.Quiet)
 }
@@ -886,22 +821,15 @@ func TestPartyTooManyOfABarrierIsTold(t *testing.T) {
 			parties = append(parties, p.Barrier("phase", 3, fmt.Sprint("w", i+1)))
 		}
 		for range 3 {
-			others := []chan waited{goesOn(t.Context(), parties[0]), goesOn(t.Context(), parties[1])}
+			others := []*rt.Later[uint64]{goesOn(t.Context(), parties[0]), goesOn(t.Context(), parties[1])}
 			round := rt.Must(parties[2].Wait(t.Context()))(t)
 			for _, one := range others {
-				require.Equal(t, waited{round, nil}, <-one)
+				require.Equal(t, round, one.Get(t))
 			}
 			_, err := parties[3].Wait(t.Context())
 			rt.Says(t, err, redlock.ErrConflict, "others are its 3 parties")
 			require.ErrorContains(t, err, `wait at barrier "phase"`)
 		}
-	}, redlock.Quiet)
-}
-
-func TestBarrierRefusesARound(t *testing.T) {
-	withOne(t, 3, func(t *testing.T, _ *redlocktest.Deployment, p *caller) {
-		_, err := p.Barrier("phase", 1, "x", redlock.Round(7)).Wait(t.Context())
-		rt.Says(t, err, redlock.ErrInput, "counts its rounds itself")
 	}, redlock.Quiet)
 }
 
@@ -937,7 +865,7 @@ func TestLoggerHearsOfALatchThatWasOpenBefore(t *testing.T) {
 		g := awaitLater(t.Context(), all[0].Latch("import", 1))
 		synctest.Wait()
 		require.NoError(t, all[1].Latch("import", 1).CountDown(t.Context()))
-		g.open(t)
+		g.Get(t)
 		require.NoError(t, all[1].Latch("import", 1).Await(t.Context()))
 		require.Zero(t, before())
 		synctest.Wait() // every member has it
@@ -960,7 +888,7 @@ func TestInspectLatchShowsABarrier(t *testing.T) {
 		require.Equal(t, []any{2, 1, false}, []any{in.Count, in.Remaining, in.Open})
 		require.Equal(t, []any{1, 1}, []any{in.Members[0].Arrived, in.Members[0].Waiting})
 		round := rt.Must(b.Barrier("phase", 2, "y").Wait(t.Context()))(t)
-		require.Equal(t, waited{round, nil}, <-x)
+		require.Equal(t, round, x.Get(t))
 		synctest.Wait()
 		in = rt.Must(b.InspectLatch(t.Context(), "phase"))(t)
 		require.Equal(t, []any{round, 2, 0, true}, []any{in.Round, in.Count, in.Remaining, in.Open})

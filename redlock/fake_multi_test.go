@@ -23,29 +23,9 @@ import (
 
 // Several names, all or none: docs/protocol.md, "Several names".
 
-// gathered is a Lock of several names on a goroutine of its own.
-type gathered struct {
-	done   chan struct{}
-	leases *redlock.Leases
-	err    error
-	at     time.Time
-}
-
-func gather(ctx context.Context, m *redlock.Multi) *gathered {
-	w := &gathered{done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		w.leases, w.err = m.Lock(ctx)
-		w.at = time.Now()
-	}()
-	return w
-}
-
-func (w *gathered) get(t testing.TB) *redlock.Leases {
-	t.Helper()
-	<-w.done
-	require.NoError(t, w.err)
-	return w.leases
+// gather is a Lock of several names on a goroutine of its own.
+func gather(ctx context.Context, m *redlock.Multi) *rt.Later[*redlock.Leases] {
+	return rt.Begin(func() (*redlock.Leases, error) { return m.Lock(ctx) })
 }
 
 // all takes locks that are expected to be had.
@@ -191,7 +171,7 @@ func TestMultiWaitingHoldsNothingBehind(t *testing.T) {
 				require.Equal(t, []string{"a", "b", "c"}, votesFor(t, s, "a", "b", "c", "d"))
 			}
 			require.NoError(t, c.Unlock(t.Context()))
-			leases := w.get(t)
+			leases := w.Get(t)
 			require.NoError(t, leases.Err())
 			require.NoError(t, leases.Unlock(t.Context()))
 			redlock.NothingLeft(t, cluster)
@@ -208,7 +188,7 @@ func TestMultiWaitingHoldsNoMinorityBehind(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		require.Equal(t, []string{"a", "b"}, votesFor(t, cluster.Servers[0], "a", "b", "c"))
 		require.NoError(t, b.Unlock(t.Context()))
-		require.NoError(t, w.get(t).Unlock(t.Context()))
+		require.NoError(t, w.Get(t).Unlock(t.Context()))
 	}, redlock.Quiet)
 }
 
@@ -226,7 +206,7 @@ func TestMultiInLineHoldsNoVoteOfWhatItWaitsFor(t *testing.T) {
 		require.Equal(t, waiters, redlock.Admin(t, cluster.Servers[0], "HKEYS", "b"))
 		require.NoError(t, b.Unlock(t.Context()))
 		require.NoError(t, first.Get(t).Unlock(t.Context()))
-		require.NoError(t, w.get(t).Unlock(t.Context()))
+		require.NoError(t, w.Get(t).Unlock(t.Context()))
 		redlock.NothingLeft(t, cluster)
 	}, redlock.Quiet)
 }
@@ -306,7 +286,7 @@ func TestMultiLosesWhileWaiting(t *testing.T) {
 		force()
 		time.Sleep(40 * time.Second) // until the renewal has told
 		require.NoError(t, b.Unlock(t.Context()))
-		leases := w.get(t)
+		leases := w.Get(t)
 		require.NoError(t, leases.Err())
 		require.NoError(t, leases.Unlock(t.Context()))
 
@@ -316,8 +296,8 @@ func TestMultiLosesWhileWaiting(t *testing.T) {
 			force()
 			time.Sleep(40 * time.Second)
 		}
-		<-w.done
-		require.Equal(t, "a", rt.As[*redlock.LostError](t, w.err).Key)
+		<-w.Done
+		require.Equal(t, "a", rt.As[*redlock.LostError](t, w.Err).Key)
 		require.NoError(t, b.Unlock(t.Context()))
 		synctest.Wait()
 	}, redlock.Quiet)
@@ -342,7 +322,7 @@ func TestMultiLosesBetweenTheNames(t *testing.T) {
 			redlock.Admin(t, s, "DEL", "a")
 		}
 		require.NoError(t, b.Unlock(t.Context()))
-		leases := w.get(t)
+		leases := w.Get(t)
 		require.NoError(t, leases.Err())
 		require.Greater(t, leases.Token("a"), uint64(old))
 		require.NoError(t, leases.Unlock(t.Context()))
@@ -373,11 +353,11 @@ func TestMultiCancelAtAnyMomentLeavesNothingBehind(t *testing.T) {
 					time.Sleep(after)
 				}
 				cancel()
-				<-w.done
-				if w.err == nil {
-					require.NoError(t, w.leases.Unlock(t.Context()))
+				<-w.Done
+				if w.Err == nil {
+					require.NoError(t, w.Value.Unlock(t.Context()))
 				} else {
-					require.ErrorIs(t, w.err, context.Canceled)
+					require.ErrorIs(t, w.Err, context.Canceled)
 				}
 				if l != nil {
 					require.NoError(t, l.Unlock(t.Context()))
@@ -400,7 +380,7 @@ func TestMultiWithAFixedTTLHasAllOfItInTheEnd(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		require.ErrorIs(t, free.Err(), redlock.ErrLost)
 		require.NoError(t, b.Unlock(t.Context()))
-		leases := w.get(t)
+		leases := w.Get(t)
 		for _, l := range leases.All() {
 			require.InDelta(t, ttl, time.Until(l.ValidUntil()), float64(100*time.Millisecond), l.Key())
 		}
@@ -422,7 +402,7 @@ func TestMultiMaxHoldCountsFromTheLastName(t *testing.T) {
 		w := gather(t.Context(), p.Multi([]string{"a", "b"}, redlock.AutoRenew(5*time.Second), redlock.MaxHold(time.Minute)))
 		time.Sleep(5 * time.Minute) // more than a lease in hand may be lost
 		require.NoError(t, b.Unlock(t.Context()))
-		leases := w.get(t)
+		leases := w.Get(t)
 		time.Sleep(50 * time.Second)
 		require.NoError(t, leases.Err())
 		time.Sleep(11 * time.Second)
@@ -506,7 +486,7 @@ func TestMultiReenters(t *testing.T) {
 		w := gather(t.Context(), multi("b", "c"))
 		time.Sleep(time.Second)
 		require.NoError(t, c.Unlock(t.Context()))
-		require.NoError(t, w.get(t).Unlock(t.Context()))
+		require.NoError(t, w.Get(t).Unlock(t.Context()))
 		require.NoError(t, b.Unlock(t.Context()))
 		redlock.NothingLeft(t, cluster)
 	}, redlock.Quiet)
@@ -536,8 +516,7 @@ func TestMultiThatGivesUpLeavesALeaseToItsOtherUsers(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		a := p.Lock(t, "a", redlock.As("me"))
 		cancel()
-		<-w.done
-		require.ErrorIs(t, w.err, context.Canceled)
+		require.ErrorIs(t, w.End(), context.Canceled)
 		time.Sleep(4 * time.Second)
 		require.NoError(t, a.Err())
 		time.Sleep(2 * time.Second)
@@ -680,8 +659,7 @@ func TestMultiEndsWithItsClient(t *testing.T) {
 		w := gather(t.Context(), p.Multi([]string{"a", "b", "c"}))
 		time.Sleep(time.Second)
 		require.NoError(t, p.Close())
-		<-w.done
-		require.ErrorIs(t, w.err, redlock.ErrClosed)
+		require.ErrorIs(t, w.End(), redlock.ErrClosed)
 		require.ErrorIs(t, held.Err(), redlock.ErrClosed)
 		require.NoError(t, b.Unlock(t.Context()))
 		noKeysAtRest(t, d)

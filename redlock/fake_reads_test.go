@@ -255,7 +255,7 @@ func TestOldHoldIsAskedForOnce(t *testing.T) {
 		require.Equal(t, start, time.Now())
 		require.Equal(t, []int{0, 0, 0}, redlock.Hits(asked))
 		for _, r := range all {
-			require.NoError(t, r.Lease.Unlock(t.Context()))
+			require.NoError(t, r.Value.Unlock(t.Context()))
 		}
 		unlock(t, first, last)
 		redlock.Leftovers(t, cluster)
@@ -333,8 +333,8 @@ func TestTryBecomesTheHoldOfAll(t *testing.T) {
 		x = rt.Must(a.RWMutex("k").TryRLock(t.Context()))(t)
 		require.NotEqual(t, x.Hash(), r.Get(t).Hash())
 		y = reads(t, a, "k")
-		require.Equal(t, r.Lease.Hash(), y.Hash())
-		unlock(t, x, y, r.Lease)
+		require.Equal(t, r.Value.Hash(), y.Hash())
+		unlock(t, x, y, r.Value)
 		noKeys(t, d)
 	}, redlock.Quiet)
 }
@@ -479,8 +479,7 @@ func TestCloseWhileReadersFormAHold(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, a.Client.Close())
 		for _, r := range all {
-			<-r.Done
-			require.ErrorIs(t, r.Err, redlock.ErrClosed)
+			require.ErrorIs(t, r.End(), redlock.ErrClosed)
 		}
 		unlock(t, w)
 		noKeys(t, d)

@@ -20,13 +20,7 @@ import (
 
 // later is a Lock or RLock on a goroutine of its own.
 func later(ctx context.Context, get func(context.Context) (*redlock.Lease, error)) *redlock.Locking {
-	w := &redlock.Locking{Done: make(chan struct{})}
-	go func() {
-		defer close(w.Done)
-		w.Lease, w.Err = get(ctx)
-		w.At = time.Now()
-	}()
-	return w
+	return rt.Begin(func() (*redlock.Lease, error) { return get(ctx) })
 }
 
 // three is among with three clients of three members.
@@ -101,9 +95,9 @@ func TestWriterWaitsForEveryReaderAndStopsNewOnes(t *testing.T) {
 		require.True(t, r.Pending())
 		unlock(t, w.Get(t))
 		require.False(t, r.Pending(), "and the writer's release lets the reader in")
-		require.Greater(t, w.Lease.Token(), max(x.Token(), y.Token()))
-		require.Greater(t, r.Get(t).Token(), w.Lease.Token())
-		unlock(t, r.Lease)
+		require.Greater(t, w.Value.Token(), max(x.Token(), y.Token()))
+		require.Greater(t, r.Get(t).Token(), w.Value.Token())
+		unlock(t, r.Value)
 		noKeys(t, d)
 	}, redlock.Quiet)
 }
@@ -131,7 +125,7 @@ func TestReadersComeInTogether(t *testing.T) {
 		}
 		for _, r := range readers {
 			require.True(t, second.Pending())
-			unlock(t, r.Lease)
+			unlock(t, r.Value)
 		}
 		unlock(t, second.Get(t))
 		noKeys(t, d)
@@ -346,7 +340,7 @@ func TestStuckReadersLetTheWriterIn(t *testing.T) {
 					<-l.Done
 					if l.Err == nil {
 						time.Sleep(time.Millisecond)
-						_ = l.Lease.Unlock(context.Background())
+						_ = l.Value.Unlock(context.Background())
 					}
 				}()
 			}
@@ -390,8 +384,8 @@ func TestDowngradeHasNoGap(t *testing.T) {
 		}
 		unlock(t, r.Get(t), down)
 		unlock(t, next.Get(t))
-		require.Greater(t, next.Lease.Token(), r.Lease.Token())
-		require.Greater(t, r.Lease.Token(), w.Token())
+		require.Greater(t, next.Value.Token(), r.Value.Token())
+		require.Greater(t, r.Value.Token(), w.Token())
 		noKeys(t, d)
 
 		require.ErrorIs(t, rt.Err(down.Downgrade(t.Context())), redlock.ErrInput)

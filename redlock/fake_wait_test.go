@@ -358,7 +358,7 @@ func TestLockWaitsForAQuorumWhereItIsTold(t *testing.T) {
 		waiting.Get(t)
 		require.Less(t, time.Since(waiting.At), 10*time.Second)
 		time.Sleep(time.Minute)
-		require.NoError(t, waiting.Lease.Unlock(t.Context()))
+		require.NoError(t, waiting.Value.Unlock(t.Context()))
 		require.NoError(t, cluster.Restart(true, 1, 2))
 		redlock.NothingLeft(t, cluster)
 	}, func(c *redlock.Config) { c.NoQuorumAfter = -1 })

@@ -236,11 +236,7 @@ func TestClientIsQuietWhileItHoldsAndAwaitsNothing(t *testing.T) {
 		<-a.done
 		quiet(true, "it does not any more")
 		ctx, stop = context.WithCancel(t.Context())
-		latch := make(chan struct{})
-		go func() {
-			defer close(latch)
-			_ = p.Latch("import", 2).Await(ctx)
-		}()
+		latch := rt.Go(func() error { return p.Latch("import", 2).Await(ctx) })
 		quiet(false, "it awaits a latch")
 		stop()
 		<-latch

@@ -271,38 +271,10 @@ func (p *Peer) Hold(t testing.TB, name string, opts ...LockOption) *Lease {
 }
 
 // Locking is a Lock on a goroutine of its own.
-type Locking struct {
-	Done  chan struct{}
-	Lease *Lease
-	Err   error
-	At    time.Time // when it returned
-}
+type Locking = rt.Later[*Lease]
 
 func (p *Peer) LockLater(ctx context.Context, name string, opts ...LockOption) *Locking {
-	w := &Locking{Done: make(chan struct{})}
-	go func() {
-		defer close(w.Done)
-		w.Lease, w.Err = p.Mutex(name, opts...).Lock(ctx)
-		w.At = time.Now()
-	}()
-	return w
-}
-
-// Get waits for a Lock that is expected to succeed.
-func (w *Locking) Get(t testing.TB) *Lease {
-	t.Helper()
-	<-w.Done
-	require.NoError(t, w.Err)
-	return w.Lease
-}
-
-func (w *Locking) Pending() bool {
-	select {
-	case <-w.Done:
-		return false
-	default:
-		return true
-	}
+	return rt.Begin(func() (*Lease, error) { return p.Mutex(name, opts...).Lock(ctx) })
 }
 
 // Admin executes a command at a member, beside all paths.

@@ -105,21 +105,3 @@ func TestClaimThatIsNotKeptIsAnError(t *testing.T) {
 		assert.NotErrorIs(t, err, context.DeadlineExceeded)
 	})
 }
-
-// A transaction whose entry was refused is not one that has entered, if its holder goes on nevertheless.
-func TestTriggerRefusesWritesAfterARefusedEntry(t *testing.T) {
-	t.Parallel()
-	d := postgres(t)
-	db, g, _, ctx := d.ready(t)
-	for _, s := range rt.Must(g.Trigger("data", "r"))(t) {
-		require.NoError(t, rt.Err(db.ExecContext(ctx, s)))
-	}
-	require.NoError(t, rows{d, db, g}.Put(ctx, "r", 34, "before", nil))
-	for token, want := range map[uint64]error{33: fence.ErrStale, 35: fencesql.ErrNotClaimed} {
-		tx := rt.Must(db.BeginTx(ctx, nil))(t)
-		require.ErrorIs(t, g.Enter(ctx, tx, "r", token), want)
-		_, err := tx.ExecContext(ctx, d.put(), []byte("r"), "late")
-		assert.ErrorContains(t, err, "redquorum", "token %d", token)
-		require.NoError(t, tx.Rollback())
-	}
-}

@@ -264,6 +264,10 @@ func TestPgxAndDatabaseSQLShareATable(t *testing.T) {
 		require.ErrorIs(t, g.Enter(ctx, tx, "r", token), want)
 		assert.ErrorContains(t, rt.Err(tx.Exec(ctx, d.put(), []byte("r"), "late")), "redquorum", "token %d", token)
 		require.NoError(t, tx.Rollback(ctx))
+		plain := rt.Must(f.Storage.(rows).db.BeginTx(ctx, nil))(t)
+		require.Error(t, old.Enter(ctx, plain, "r", token))
+		assert.ErrorContains(t, rt.Err(plain.ExecContext(ctx, d.put(), []byte("r"), "late")), "redquorum", "token %d", token)
+		require.NoError(t, plain.Rollback())
 	}
 }
 

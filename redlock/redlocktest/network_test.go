@@ -5,7 +5,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest/rt"
@@ -18,19 +17,14 @@ func TestNetworkDelaysEachWayOfOneClientAtTheMembersThatItNames(t *testing.T) {
 		near := d.Open()
 		d.Network(d.Client, redlocktest.Network{Request: 30 * time.Millisecond, Reply: 10 * time.Millisecond}, 0, 1)
 		sent := time.Now()
-		done := make(chan *redlock.Lease, 1)
-		go func() {
-			l, err := d.Client.Mutex("k").Lock(t.Context())
-			assert.NoError(t, err)
-			done <- l
-		}()
+		locking := rt.Begin(func() (*redlock.Lease, error) { return d.Client.Mutex("k").Lock(t.Context()) })
 		time.Sleep(29 * time.Millisecond)
 		held := func() int { return len(rt.Must(near.Inspect(t.Context(), "k"))(t).Holders) }
 		require.Zero(t, held(), "the requests are under way, but for that to member 2")
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, 1, held())
-		l := <-done
+		l := locking.Get(t)
 		require.Equal(t, 40*time.Millisecond, time.Since(sent), "and a majority has answered")
 
 		d.Delay(d.Client, 7*time.Millisecond) // of each way: 3.5 ms
@@ -78,15 +72,12 @@ func TestNetworkThatLosesPushesLeavesAWaiterToItsHeartbeats(t *testing.T) {
 			other := d.Open()
 			d.Network(other, redlocktest.Network{LosePushes: lost})
 			l := hold(t, d)
-			granted := make(chan time.Time)
-			go func() {
-				assert.NoError(t, rt.Err(other.Mutex("k").Lock(t.Context())))
-				granted <- time.Now()
-			}()
+			granted := rt.Begin(func() (*redlock.Lease, error) { return other.Mutex("k").Lock(t.Context()) })
 			time.Sleep(10 * time.Millisecond)
 			freed := time.Now()
 			require.NoError(t, l.Unlock(t.Context()))
-			require.InDelta(t, at, (<-granted).Sub(freed), float64(100*time.Millisecond))
+			granted.Get(t)
+			require.InDelta(t, at, granted.At.Sub(freed), float64(100*time.Millisecond))
 		})
 	}
 }

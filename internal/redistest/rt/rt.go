@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -105,6 +106,62 @@ func Go(call func() error) chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- call() }()
 	return ended
+}
+
+// Later is a call on a goroutine of its own.
+type Later[T any] struct {
+	Done  chan struct{}
+	Value T
+	Err   error
+	At    time.Time // when it returned
+}
+
+// Begin makes a call on a goroutine of its own.
+func Begin[T any](call func() (T, error)) *Later[T] {
+	w := &Later[T]{Done: make(chan struct{})}
+	go func() {
+		defer close(w.Done)
+		w.Value, w.Err = call()
+		w.At = time.Now()
+	}()
+	return w
+}
+
+// End waits for the call, and returns its error.
+func (w *Later[T]) End() error {
+	<-w.Done
+	return w.Err
+}
+
+// Get waits for a call that is expected to succeed, and to return within a day.
+func (w *Later[T]) Get(t tester) T {
+	t.Helper()
+	select {
+	case <-w.Done:
+		require.NoError(t, w.Err)
+	case <-time.After(24 * time.Hour):
+		require.FailNow(t, "the call has not returned")
+	}
+	return w.Value
+}
+
+// Pending tells whether the call has not returned.
+func (w *Later[T]) Pending() bool {
+	select {
+	case <-w.Done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Waits makes sure, in fake time, that calls have not returned when all that is under way has arrived.
+func Waits(t tester, calls ...interface{ Pending() bool }) {
+	t.Helper()
+	synctest.Wait()
+	for _, c := range calls {
+		require.True(t, c.Pending(), "the call has returned")
+	}
 }
 
 // Within is the context of a call that ends after a while, or with the test.
