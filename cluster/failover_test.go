@@ -236,7 +236,6 @@ func TestLongMastersFailUnderTheirContenders(t *testing.T) {
 		clients = append(clients, open(t, s, short, redlock.WithTracer(&said)))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
 	var contests [3]contest
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -295,10 +294,7 @@ func TestLongMastersFailUnderTheirContenders(t *testing.T) {
 	}
 }
 
-func startPlain(t *testing.T, n int) (urls []string) {
+func startPlain(t *testing.T, n int) []string {
 	t.Helper()
-	for _, r := range rt.Real(t, n).Servers {
-		urls = append(urls, "redis://"+r.Addr())
-	}
-	return urls
+	return rt.Real(t, n).URLs()
 }

@@ -766,8 +766,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	for range 5 {
 		calls = append(calls, submit(cl, 5, "x"))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
+	ctx := rt.Within(t, 100*time.Millisecond)
 	require.ErrorIs(t, cl.Close(ctx), context.DeadlineExceeded)
 	for _, c := range calls {
 		require.NotEqual(t, member.Answered, c.wait(t).Outcome)

@@ -63,9 +63,7 @@ var common struct {
 // shared is a cluster of three masters for tests that break nothing. Each has names of its own there, and all slots are marked.
 func shared(t testing.TB) *redistest.Sharded {
 	t.Helper()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	rt.Needs(t)
 	common.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()

@@ -20,9 +20,7 @@ import (
 // start starts a Redis Cluster that ends with the test.
 func start(t testing.TB, c redistest.ShardedConfig) *redistest.Sharded {
 	t.Helper()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	rt.Needs(t)
 	ctx := rt.Within(t, 2*time.Minute)
 	s := rt.Must(redistest.StartSharded(ctx, c))(t)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

@@ -23,9 +23,7 @@ import (
 // startPair starts a master and its replica.
 func startPair(t *testing.T) (master, replica *redistest.Real) {
 	t.Helper()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	rt.Needs(t)
 	run := func(args ...string) *redistest.Real {
 		r, err := redistest.StartReal(t.Context(), redistest.RealConfig{Args: append(args, "--repl-diskless-sync-delay", "0")})
 		require.NoError(t, err)

@@ -19,9 +19,7 @@ import (
 
 func startGroup(t *testing.T, c redistest.GroupConfig) *redistest.Group {
 	t.Helper()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	rt.Needs(t)
 	ctx := rt.Within(t, 2*time.Minute)
 	g := rt.Must(redistest.StartGroup(ctx, c))(t)
 	t.Cleanup(func() { require.NoError(t, g.Close()) })
@@ -117,10 +115,7 @@ func TestLongQuorumOfFiveWithAClusterAndASentinelGroup(t *testing.T) {
 	long(t)
 	s, g := start(t, redistest.ShardedConfig{Replicas: 1}), startGroup(t, redistest.GroupConfig{})
 	plain := rt.Real(t, 3)
-	urls := []string{urlOf(s), groupURL(g)}
-	for _, m := range plain.Servers {
-		urls = append(urls, "redis://"+m.Addr())
-	}
+	urls := append([]string{urlOf(s), groupURL(g)}, plain.URLs()...)
 	c := openAll(t, urls, short)
 	voting := func(n int) {
 		t.Helper()

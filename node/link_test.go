@@ -38,8 +38,7 @@ func TestWriteThatFailsGivesTheReasonThatTheServerGave(t *testing.T) {
 	require.NoError(t, err)
 	defer socket.Close()
 	secure := tls.Client(socket, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	ctx := rt.Within(t, 20*time.Second)
 	require.NoError(t, secure.HandshakeContext(ctx))
 	<-refused
 	s := &secured{secure}

@@ -12,16 +12,7 @@ import (
 )
 
 // startMembers starts five Redis servers inside this process, so that the examples run anywhere.
-func startMembers() (urls []string, stop func()) {
-	cluster := redistest.NewEmbeddedCluster(5)
-	for i := range cluster.Len() {
-		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
-			panic(err)
-		}
-		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
-	}
-	return urls, func() { _ = cluster.Close() }
-}
+func startMembers() (urls []string, stop func()) { return redistest.ServeEmbedded(5) }
 
 // connect opens two clients as the example of the package does.
 func connect() (one, other *redlock.Client, stop func()) {

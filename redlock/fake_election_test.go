@@ -703,15 +703,13 @@ func TestRunEndsWithTheErrorOfItsFunction(t *testing.T) {
 		require.Equal(t, sorry, err)
 		require.Equal(t, 3, n)
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := rt.Within(t, time.Second)
 		err = e.Run(ctx, nil, func(ctx context.Context, _ *redlock.Lease) error { <-ctx.Done(); return sorry })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, sorry)
 
 		other := campaign(t, redlock.JoinAll(t, cluster, redlock.Quiet), "other")
-		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx = rt.Within(t, time.Second)
 		err = e.Run(ctx, nil, func(context.Context, *redlock.Lease) error { return sorry })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 1, strings.Count(err.Error(), context.DeadlineExceeded.Error()), "%v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -559,8 +560,7 @@ func TestNoCallOutlivesItsContextWhileMembersHang(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded, name)
 				cancel()
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
+			ctx := rt.Within(t, limit)
 			start := time.Now()
 			err := held.Unlock(ctx)
 			require.Equal(t, limit, time.Since(start))

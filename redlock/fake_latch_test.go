@@ -513,11 +513,9 @@ func TestLatchWaitsForMembersInQuarantine(t *testing.T) {
 		d.Forget(0, 1)
 		p.Until(t, 0, redlock.MemberQuarantined)
 		p.Until(t, 1, redlock.MemberQuarantined)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := rt.Within(t, time.Second)
 		require.ErrorIs(t, p.Latch("job", 1).CountDown(ctx), redlock.ErrQuarantined)
-		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx = rt.Within(t, time.Second)
 		require.ErrorIs(t, p.Latch("job", 1).Await(ctx), context.DeadlineExceeded, "no member has it")
 		for _, key := range d.Leftovers() {
 			require.False(t, strings.HasPrefix(key, "0/redquorum:l"), key)

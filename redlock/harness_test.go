@@ -420,11 +420,7 @@ func GuardedVia(t testing.TB, cluster *redistest.Cluster, prepare func(p *Peer),
 // the test, and where they are restarted they remember everything.
 func OpenAll(tb testing.TB, cluster *redistest.Cluster, opts ...Option) *Client {
 	tb.Helper()
-	var urls []string
-	for _, s := range cluster.Servers {
-		urls = append(urls, "redis://"+s.Addr())
-	}
-	c, err := Open(tb.Context(), urls, append([]Option{WithFreshMembers(), func(c *Config) { c.RestartGuard = GuardOff }}, opts...)...)
+	c, err := Open(tb.Context(), cluster.URLs(), append([]Option{WithFreshMembers(), func(c *Config) { c.RestartGuard = GuardOff }}, opts...)...)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = c.Close() })
 	return c

@@ -70,12 +70,7 @@ func opened(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Client
 }
 
 // urls lists where real servers listen.
-func urls(cluster *redistest.Cluster) (out []string) {
-	for _, s := range cluster.Servers {
-		out = append(out, "redis://"+s.Addr())
-	}
-	return out
-}
+func urls(cluster *redistest.Cluster) []string { return cluster.URLs() }
 
 // together runs n goroutines, waits for them, and fails the test with their errors.
 func together(t testing.TB, n int, f func(i int) error) {

@@ -27,10 +27,7 @@ func TestLongIdleClientsAreLight(t *testing.T) {
 		span    = 20 * time.Second // two looks of each client
 	)
 	cluster := rt.Real(t, 3)
-	var urls []string
-	for _, s := range cluster.Servers {
-		urls = append(urls, "redis://"+s.(*redistest.Real).Addr())
-	}
+	urls := cluster.URLs()
 	idle := func() (goroutines int, bytes uint64) {
 		runtime.GC()
 		runtime.GC()

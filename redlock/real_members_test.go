@@ -19,9 +19,7 @@ import (
 // A cluster votes while any of its masters does: which part of it does not, and until when, must be told.
 func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	t.Parallel()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	rt.Needs(t)
 	ctx := rt.Within(t, 2*time.Minute)
 	s := rt.Must(redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, NodeTimeout: 20 * time.Second}))(t)
 	t.Cleanup(func() { _ = s.Close() })

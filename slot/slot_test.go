@@ -1,7 +1,6 @@
 package slot_test
 
 import (
-	"context"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -140,8 +139,7 @@ func TestTagsAreThoseOfAllVersions(t *testing.T) {
 
 func TestSlotAgreesWithARealRedisServer(t *testing.T) {
 	rt.Needs(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := rt.Within(t, time.Minute)
 	server := rt.Must(redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 1}))(t)
 	t.Cleanup(func() { _ = server.Close() })
 	conn := rt.Must((radix.Dialer{}).Dial(ctx, "tcp", server.Addrs()[0]))(t)

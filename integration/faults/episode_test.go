@@ -105,9 +105,7 @@ var lasting = []string{"redquorum:tokens", "redquorum:boot", "redquorum:quaranti
 // servers starts real servers that are not all alike.
 func servers(t testing.TB, configs ...redistest.RealConfig) *redistest.Cluster {
 	t.Helper()
-	if err := redistest.Available(); err != nil {
-		t.Skip(err)
-	}
+	rt.Needs(t)
 	cluster := &redistest.Cluster{}
 	t.Cleanup(func() { require.NoError(t, cluster.Close()) })
 	for _, config := range configs {

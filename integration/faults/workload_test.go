@@ -91,17 +91,10 @@ func open(t testing.TB, cluster *redistest.Cluster, configure func(*redlock.Conf
 	t.Helper()
 	var config redlock.Config
 	configure(&config)
-	c, err := redlock.Open(t.Context(), addresses(cluster), redlock.WithConfig(config))
+	c, err := redlock.Open(t.Context(), cluster.URLs(), redlock.WithConfig(config))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-func addresses(cluster *redistest.Cluster) (urls []string) {
-	for _, s := range cluster.Servers {
-		urls = append(urls, "redis://"+s.Addr())
-	}
-	return urls
 }
 
 // voting waits until n members vote for this client.

@@ -94,8 +94,7 @@ func etcdPart(t *testing.T) fencetest.Fixture {
 			return fencetest.Fixture{}, err
 		}
 		t.Cleanup(func() { _ = client.Close() })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := rt.Within(t, time.Minute)
 		if _, err := client.Get(ctx, "ready"); err != nil { // there is a leader
 			return fencetest.Fixture{}, err
 		}

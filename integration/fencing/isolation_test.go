@@ -115,8 +115,7 @@ func plusOne(ctx context.Context, h sqlHolder, resource string) error {
 
 // play is one cell. patience is that of 33.
 func (d *database) play(t *testing.T, db *sql.DB, g sqlHolders, resource string, isolation sql.IsolationLevel, order string, patience time.Duration) outcome {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := rt.Within(t, time.Minute)
 	at := []byte(resource)
 	require.NoError(t, g.Check(ctx, resource, 33))
 	require.NoError(t, rt.Err(db.ExecContext(ctx, d.put(), at, "0")))

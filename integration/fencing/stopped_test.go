@@ -330,10 +330,7 @@ type volume struct {
 func stopped(t *testing.T, kind string, v volume) {
 	at := places[kind](t)
 	cluster := rt.Real(t, 5)
-	var urls []string
-	for _, s := range cluster.Servers {
-		urls = append(urls, "redis://"+s.Addr())
-	}
+	urls := cluster.URLs()
 	watcher := rt.Must(redlock.Open(t.Context(), urls, redlock.WithConfig(quick(stoppedTTL))))(t)
 	t.Cleanup(func() { _ = watcher.Close() })
 	voting(t, watcher)

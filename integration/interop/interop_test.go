@@ -48,10 +48,7 @@ func TestInteropThreeServers(t *testing.T) { contend(t, "red", rt.Real(t, 3), 10
 // must have had the lock at least so often: a side that starves, or a dead system, does not pass.
 func contend(t *testing.T, kind string, cluster *redistest.Cluster, least int) {
 	lib := javaClient(t)
-	var urls []string
-	for _, s := range cluster.Servers {
-		urls = append(urls, "redis://"+s.Addr())
-	}
+	urls := cluster.URLs()
 	var all []*child
 	for client := range 4 {
 		if isOurs(client) {

@@ -39,10 +39,7 @@ var versions = [2]string{"earlier", "this"}
 func shareLocks(t *testing.T, programs [2]string, members int) {
 	const key, span = "shared:{versions}", 5 * time.Second
 	cluster := rt.Real(t, members)
-	var urls []string
-	for _, s := range cluster.Servers {
-		urls = append(urls, "redis://"+s.Addr())
-	}
+	urls := cluster.URLs()
 	heard := make(chan heardOf, 1024) // more than is said behind the last belief
 	var all []*contender
 	for i := range 4 {

@@ -39,6 +39,25 @@ func StartRealCluster(ctx context.Context, n int, config RealConfig) (*Cluster, 
 // Len is the number of servers.
 func (c *Cluster) Len() int { return len(c.Servers) }
 
+// URLs is where the servers are.
+func (c *Cluster) URLs() (urls []string) {
+	for _, s := range c.Servers {
+		urls = append(urls, "redis://"+s.Addr())
+	}
+	return urls
+}
+
+// ServeEmbedded starts n embedded servers that listen on ports of their own, for examples: it panics if it cannot.
+func ServeEmbedded(n int) (urls []string, stop func()) {
+	c := NewEmbeddedCluster(n)
+	for i := range n {
+		if err := c.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
+			panic(err)
+		}
+	}
+	return c.URLs(), func() { _ = c.Close() }
+}
+
 // Embedded returns member i of an embedded cluster, for what only embedded servers can do.
 func (c *Cluster) Embedded(i int) *Embedded { return c.Servers[i].(*Embedded) }
 

@@ -14,15 +14,8 @@ import (
 
 // Every process of a fleet has this scheduler, and one of them runs each job.
 func Example() {
-	cluster := redistest.NewEmbeddedCluster(3) // in a service: 3 or 5 independent Redis masters
-	defer cluster.Close()
-	var urls []string
-	for i := range cluster.Len() {
-		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
-			panic(err)
-		}
-		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
-	}
+	urls, stop := redistest.ServeEmbedded(3) // in a service: those of 3 or 5 independent Redis masters
+	defer stop()
 	client, err := redlock.Open(context.Background(), urls, redlock.WithFreshMembers())
 	if err != nil {
 		fmt.Println(err)

@@ -14,15 +14,8 @@ import (
 
 // A load balancer asks each process, and sends requests to the one that answers 200.
 func Example() {
-	cluster := redistest.NewEmbeddedCluster(3) // in a service: 3 or 5 independent Redis masters
-	defer cluster.Close()
-	var urls []string
-	for i := range cluster.Len() {
-		if err := cluster.Embedded(i).ServeTCP("127.0.0.1:0"); err != nil {
-			panic(err)
-		}
-		urls = append(urls, "redis://"+cluster.Servers[i].Addr())
-	}
+	urls, stop := redistest.ServeEmbedded(3) // in a service: those of 3 or 5 independent Redis masters
+	defer stop()
 	ctx := context.Background()
 	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
 	if err != nil {
