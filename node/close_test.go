@@ -65,7 +65,7 @@ func TestCloseOfADeadMemberIsImmediate(t *testing.T) {
 		"refusing": func() Dialer { f := newFake(nil); f.refuse = errors.New("refused"); return f }(),
 		"hanging":  hanging{},
 	} {
-		t.Run(name, bubble(func(t *testing.T) {
+		t.Run(name, faketime.In(func(t *testing.T) {
 			n := start(t, Config{Dialer: dialer, DialTimeout: time.Minute})
 			n.Listen("ch", &pushLog{})
 			time.Sleep(3 * time.Second)
@@ -101,7 +101,7 @@ func TestClosePaysDebtsHoweverOftenTheConnectionEnds(t *testing.T) {
 			return "default"
 		},
 	} {
-		t.Run(name, bubble(func(t *testing.T) {
+		t.Run(name, faketime.In(func(t *testing.T) {
 			var f *fake
 			f = newFake(func(id int64, args []string) string { return refuse(f, id, args) })
 			n := start(t, Config{Dialer: f, BackoffMin: 10 * time.Millisecond, jitter: longest})
@@ -196,7 +196,7 @@ func TestClosePaysAMemberWithoutAStanding(t *testing.T) {
 // asked for there. A server that does not answer does not hold Close up for longer than its context.
 func TestServerHasEndedTheInboxWhenCloseReturns(t *testing.T) {
 	for name, hangs := range map[string]bool{"it answers": false, "it hangs": true} {
-		t.Run(name, bubble(func(t *testing.T) {
+		t.Run(name, faketime.In(func(t *testing.T) {
 			var ended atomic.Int64
 			f := newFake(nil)
 			f.handle = func(id int64, args []string) string {

@@ -382,7 +382,7 @@ func TestRefusedCredentialsWaitLong(t *testing.T) {
 
 func TestSilentServerFailsTheHandshakeInTime(t *testing.T) {
 	for name, password := range map[string]Secret{"in AUTH": "pw", "in the handshake": ""} {
-		t.Run(name, bubble(func(t *testing.T) {
+		t.Run(name, faketime.In(func(t *testing.T) {
 			f := newFake(nil)
 			f.silence(true)
 			n := start(t, Config{Dialer: f, Password: password, DialTimeout: 300 * time.Millisecond, jitter: longest})

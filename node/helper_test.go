@@ -299,18 +299,13 @@ func faked(t *testing.T, handle func(int64, []string) string, c Config, play fun
 
 // playing is faked for t.Run.
 func playing(handle func(int64, []string) string, c Config, play func(t *testing.T, f *fake, n *Node)) func(t *testing.T) {
-	return bubble(func(t *testing.T) {
+	return faketime.In(func(t *testing.T) {
 		f := newFake(handle)
 		c.Dialer = f
 		n := start(t, c)
 		synctest.Wait()
 		play(t, f, n)
 	})
-}
-
-// bubble is a test in fake time, for t.Run.
-func bubble(test func(t *testing.T)) func(t *testing.T) {
-	return func(t *testing.T) { faketime.Test(t, test) }
 }
 
 // ---- an in-memory connection with a buffer in each direction, as a socket has

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/guard"
 )
@@ -173,7 +174,7 @@ func TestInboxIsNotConfirmedBeforeTheServerSaysSo(t *testing.T) {
 		"silence": "",
 		"refusal": "-NOPERM this user has no permissions to access one of the channels used as arguments\r\n",
 	} {
-		t.Run(name, bubble(func(t *testing.T) {
+		t.Run(name, faketime.In(func(t *testing.T) {
 			f := newFake(says("SUBSCRIBE", answer))
 			n := start(t, Config{Dialer: f})
 			n.Listen("ch", &pushLog{})

@@ -250,7 +250,7 @@ func TestScriptsAreSentToAServerThatLacksThem(t *testing.T) {
 		"not permitted": {"-NOPERM this user has no permissions to run the 'script|exists' command\r\n", []int{3, 3, 3}},
 		"no array":      {"+OK\r\n", []int{3, 3, 3}},
 	} {
-		t.Run(name, bubble(func(t *testing.T) {
+		t.Run(name, faketime.In(func(t *testing.T) {
 			loads := 0 // under f.mu
 			var f *fake
 			f = newFake(func(_ int64, args []string) string {

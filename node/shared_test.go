@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
@@ -49,7 +50,7 @@ func pushing(f *fake, id int64, args []string) string {
 
 // pushed is playing at a server with RESP3.
 func pushed(handle func(id int64, args []string) string, c Config, play func(t *testing.T, f *fake, n *Node)) func(t *testing.T) {
-	return bubble(func(t *testing.T) {
+	return faketime.In(func(t *testing.T) {
 		f := newFake(handle)
 		f.three = true
 		c.Dialer = f

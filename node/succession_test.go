@@ -285,7 +285,7 @@ func TestReleaseRefusedForAPassingReasonIsOwed(t *testing.T) {
 		"WRONGTYPE Operation against a key holding the wrong kind of value": false,
 		"FORGOT marker": false, // the vote is freed
 	} {
-		t.Run(strings.Fields(refusal)[0], bubble(func(t *testing.T) {
+		t.Run(strings.Fields(refusal)[0], faketime.In(func(t *testing.T) {
 			var mu sync.Mutex
 			var tries []time.Duration
 			began := time.Now()

@@ -161,7 +161,7 @@ func TestAttemptIsGivenMoreTimeWhereTheServerAcceptsAndIsSlow(t *testing.T) {
 		slow  time.Duration
 		dials int // until it is up; 0: never
 	}{{900 * time.Millisecond, 1}, {1900 * time.Millisecond, 2}, {3900 * time.Millisecond, 3}, {4100 * time.Millisecond, 0}} {
-		t.Run(fmt.Sprint(tc.slow), bubble(func(t *testing.T) {
+		t.Run(fmt.Sprint(tc.slow), faketime.In(func(t *testing.T) {
 			f := newFake(slow("CLIENT ID", tc.slow))
 			n := start(t, Config{Dialer: f})
 			time.Sleep(time.Minute)

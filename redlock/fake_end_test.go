@@ -197,22 +197,20 @@ func TestLoggerIsNotCalledAfterCloseHasReturned(t *testing.T) {
 		"a line is being written when time is over": {redlock.CutWithin - time.Millisecond, redlock.HushWithin / 2, true},
 		"a member closes after Close has returned":  {time.Second, 0, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			faketime.Test(t, func(t *testing.T) {
-				said := &diary{takes: tc.takes}
-				c, err := redlock.New([]member.Member{&lateMember{by: tc.late}}, redlock.WithLogger(slog.New(said).With("a", "b").WithGroup("c")))
-				require.NoError(t, err)
-				require.NoError(t, c.Close())
-				returned := time.Now()
-				time.Sleep(time.Minute)
-				if !tc.says {
-					require.Nil(t, said.began.Load())
-					return
-				}
-				require.NotNil(t, said.began.Load(), "what happens meanwhile is logged")
-				require.False(t, said.ended.Load().After(returned))
-			})
-		})
+		t.Run(name, faketime.In(func(t *testing.T) {
+			said := &diary{takes: tc.takes}
+			c, err := redlock.New([]member.Member{&lateMember{by: tc.late}}, redlock.WithLogger(slog.New(said).With("a", "b").WithGroup("c")))
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
+			returned := time.Now()
+			time.Sleep(time.Minute)
+			if !tc.says {
+				require.Nil(t, said.began.Load())
+				return
+			}
+			require.NotNil(t, said.began.Load(), "what happens meanwhile is logged")
+			require.False(t, said.ended.Load().After(returned))
+		}))
 	}
 }
 

@@ -61,21 +61,19 @@ func TestSeedsOfRestartsInTurn(t *testing.T) {
 	first, n := seedRange(t, 2)
 	for k, tc := range inTurn {
 		for seed := first; seed < first+n; seed++ {
-			t.Run(fmt.Sprintf("%s, seed=%d", tc.name, seed), func(t *testing.T) {
-				faketime.Test(t, func(t *testing.T) {
-					r := rand.New(rand.NewPCG(seed, uint64(k)))
-					p := &restarts{t: t, random: r, cluster: rt.Embedded(t, 3+2*r.IntN(2))}
-					for i := range tc.holders + 1 + r.IntN(3) {
-						c := redlock.Guarded(t, p.cluster, redlock.WithFreshMembers(), func(c *redlock.Config) {
-							c.MaxTTL, c.Entry, c.PingInterval = 3*time.Second, time.Duration(300+r.IntN(2700))*time.Millisecond, 500*time.Millisecond
-						})
-						c.Voting(t, p.cluster.Len())
-						c.Jitter(100*seed+uint64(i), 5*time.Millisecond, 5*time.Millisecond, 20*time.Millisecond)
-						p.peers = append(p.peers, c)
-					}
-					p.play(tc.hold, tc.await, tc.holders)
-				})
-			})
+			t.Run(fmt.Sprintf("%s, seed=%d", tc.name, seed), faketime.In(func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, uint64(k)))
+				p := &restarts{t: t, random: r, cluster: rt.Embedded(t, 3+2*r.IntN(2))}
+				for i := range tc.holders + 1 + r.IntN(3) {
+					c := redlock.Guarded(t, p.cluster, redlock.WithFreshMembers(), func(c *redlock.Config) {
+						c.MaxTTL, c.Entry, c.PingInterval = 3*time.Second, time.Duration(300+r.IntN(2700))*time.Millisecond, 500*time.Millisecond
+					})
+					c.Voting(t, p.cluster.Len())
+					c.Jitter(100*seed+uint64(i), 5*time.Millisecond, 5*time.Millisecond, 20*time.Millisecond)
+					p.peers = append(p.peers, c)
+				}
+				p.play(tc.hold, tc.await, tc.holders)
+			}))
 		}
 	}
 }

@@ -211,47 +211,39 @@ func restart(t testing.TB, cluster *redistest.Cluster, keepMemory bool, members 
 	require.NoError(t, cluster.Restart(keepMemory, members...))
 }
 
-// inBubble is bubble for t.Run.
+// inBubble and those below are fixtures for t.Run.
 func inBubble(n int, test func(t *testing.T, cluster *redistest.Cluster)) func(t *testing.T) {
 	return func(t *testing.T) { redlock.Bubble(t, n, test) }
 }
 
-// inAlone is alone for t.Run.
 func inAlone(n int, test func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { redlock.Alone(t, n, test, opts...) }
 }
 
-// inMany is withMany for t.Run.
 func inMany(n, clients int, test func(t *testing.T, d *redlocktest.Deployment, all []*caller), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { withMany(t, n, clients, test, opts...) }
 }
 
-// inDeployment is deployed for t.Run.
 func inDeployment(n int, test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { deployed(t, n, test, opts...) }
 }
 
-// inAmong is among for t.Run.
 func inAmong(n, clients int, test func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { redlock.Among(t, n, clients, test, opts...) }
 }
 
-// inVoters is voters for t.Run.
 func inVoters(n int, test func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { voters(t, n, test, opts...) }
 }
 
-// inPair is pair for t.Run.
 func inPair(n int, test func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { redlock.Pair(t, n, test, opts...) }
 }
 
-// inOne is withOne for t.Run.
 func inOne(n int, test func(t *testing.T, d *redlocktest.Deployment, p *caller), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { withOne(t, n, test, opts...) }
 }
 
-// inTwo is withTwo for t.Run.
 func inTwo(n int, test func(t *testing.T, d *redlocktest.Deployment, p, q *caller), opts ...redlock.Option) func(t *testing.T) {
 	return func(t *testing.T) { withTwo(t, n, test, opts...) }
 }

@@ -58,20 +58,18 @@ func TestLineHasAsManyTurnsAsItIsWide(t *testing.T) {
 		{"width 2", 2, []string{"a", "b"}, [][]string{{"c"}, {"d"}, nil, nil}},
 		{"wider than the line", 9, []string{"a", "b", "c", "d"}, [][]string{nil, nil, nil, nil}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			faketime.Test(t, func(t *testing.T) {
-				q := newQueue(t)
-				for _, who := range []string{"a", "b", "c", "d"} {
-					q.enter(who, tc.width)
-				}
-				require.Equal(t, tc.first, q.begun())
-				for i, who := range []string{"a", "b", "c", "d"} {
-					q.leave(who)
-					require.Equal(t, tc.then[i], q.begun(), "after %s", who)
-				}
-				require.Empty(t, q.lines.shard("k").m, "nobody stands there")
-			})
-		})
+		t.Run(tc.name, faketime.In(func(t *testing.T) {
+			q := newQueue(t)
+			for _, who := range []string{"a", "b", "c", "d"} {
+				q.enter(who, tc.width)
+			}
+			require.Equal(t, tc.first, q.begun())
+			for i, who := range []string{"a", "b", "c", "d"} {
+				q.leave(who)
+				require.Equal(t, tc.then[i], q.begun(), "after %s", who)
+			}
+			require.Empty(t, q.lines.shard("k").m, "nobody stands there")
+		}))
 	}
 }
 

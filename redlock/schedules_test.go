@@ -1980,25 +1980,23 @@ func exploreAll(t *testing.T, place string, limit int) {
 	states := 0
 	searches := schedCases(t, place)
 	for _, tc := range searches {
-		t.Run(tc.name, func(t *testing.T) {
-			faketime.Test(t, func(t *testing.T) {
-				set(&tc.bounds.maxStates, limit)
-				if faketime.Race {
-					tc.bounds.maxStates, tc.states, tc.needs = 500, 0, nil
-				}
-				s := newSearch(tc.bounds, schedRules{})
-				f := s.explore(tc.begin)
-				states += f.States
-				t.Logf("%d states to a depth of %d, all: %v; members did %d things; %v", f.States, f.Depth, f.All, len(s.outcomes), s.stats)
-				if f.Wrong != "" {
-					t.Fatalf("%s: %s\n%s", f.Wrong, explore.Spell(f.Schedule), s.tell(f.Schedule))
-				}
-				require.GreaterOrEqual(t, f.States, tc.states, "fewer states than there were: what is not explored any more?")
-				for _, what := range tc.needs {
-					require.NotZero(t, s.stats[what], "the search has seen no %s", what)
-				}
-			})
-		})
+		t.Run(tc.name, faketime.In(func(t *testing.T) {
+			set(&tc.bounds.maxStates, limit)
+			if faketime.Race {
+				tc.bounds.maxStates, tc.states, tc.needs = 500, 0, nil
+			}
+			s := newSearch(tc.bounds, schedRules{})
+			f := s.explore(tc.begin)
+			states += f.States
+			t.Logf("%d states to a depth of %d, all: %v; members did %d things; %v", f.States, f.Depth, f.All, len(s.outcomes), s.stats)
+			if f.Wrong != "" {
+				t.Fatalf("%s: %s\n%s", f.Wrong, explore.Spell(f.Schedule), s.tell(f.Schedule))
+			}
+			require.GreaterOrEqual(t, f.States, tc.states, "fewer states than there were: what is not explored any more?")
+			for _, what := range tc.needs {
+				require.NotZero(t, s.stats[what], "the search has seen no %s", what)
+			}
+		}))
 	}
 	t.Logf("%d states in %d searches", states, len(searches))
 }
@@ -2011,28 +2009,26 @@ func TestSchedulesCounterExamples(t *testing.T) { counterExamples(t, "broken/gua
 func counterExamples(t *testing.T, place string) {
 	t.Helper()
 	for _, c := range schedCases(t, place) {
-		t.Run(c.name, func(t *testing.T) {
-			faketime.Test(t, func(t *testing.T) {
-				c.bounds.maxStates = 400_000
-				schedule := c.found
-				broken := newSearch(c.bounds, c.rules)
-				broken.only = c.wrong
-				wrong := broken.verdict(schedule)
-				if wrong == "" {
-					t.Logf("the recorded schedule shows nothing any more:\n%s", broken.tell(schedule))
-				}
-				if wrong == "" || schedulesLarge() {
-					f := broken.explore(c.begin)
-					wrong, schedule = f.Wrong, f.Schedule
-					t.Logf("%d states, %d steps: %s", f.States, len(schedule), explore.Spell(schedule))
-				}
-				require.Contains(t, wrong, c.wrong, "nothing goes wrong without the guard: the search does not see what it should")
-				t.Logf("without the guard: %s\n%s", wrong, broken.tell(schedule))
+		t.Run(c.name, faketime.In(func(t *testing.T) {
+			c.bounds.maxStates = 400_000
+			schedule := c.found
+			broken := newSearch(c.bounds, c.rules)
+			broken.only = c.wrong
+			wrong := broken.verdict(schedule)
+			if wrong == "" {
+				t.Logf("the recorded schedule shows nothing any more:\n%s", broken.tell(schedule))
+			}
+			if wrong == "" || schedulesLarge() {
+				f := broken.explore(c.begin)
+				wrong, schedule = f.Wrong, f.Schedule
+				t.Logf("%d states, %d steps: %s", f.States, len(schedule), explore.Spell(schedule))
+			}
+			require.Contains(t, wrong, c.wrong, "nothing goes wrong without the guard: the search does not see what it should")
+			t.Logf("without the guard: %s\n%s", wrong, broken.tell(schedule))
 
-				whole := newSearch(c.bounds, schedRules{})
-				require.Empty(t, whole.verdict(schedule), "with the guard\n%s", whole.tell(schedule))
-			})
-		})
+			whole := newSearch(c.bounds, schedRules{})
+			require.Empty(t, whole.verdict(schedule), "with the guard\n%s", whole.tell(schedule))
+		}))
 	}
 }
 

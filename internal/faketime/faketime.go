@@ -19,6 +19,9 @@ func Test(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
+// In is Test for t.Run.
+func In(test func(t *testing.T)) func(t *testing.T) { return func(t *testing.T) { Test(t, test) } }
+
 var (
 	mu     sync.Mutex
 	inside int // tests in fake time now: several may be parallel

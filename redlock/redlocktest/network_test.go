@@ -48,21 +48,19 @@ func TestNetworkLosesOneWayWithoutAWord(t *testing.T) {
 		"replies":  {redlocktest.Network{LoseReplies: true}, true},
 		"both":     {redlocktest.Network{LoseRequests: true, LoseReplies: true}, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			fake(t, func(t *testing.T, d *redlocktest.Deployment) {
-				other := d.Open()
-				d.Network(d.Client, tc.n, 0, 1)
-				tried := rt.Go(func() error { return rt.Err(d.Client.Mutex("k").TryLock(t.Context())) })
-				synctest.Wait()
-				seen := rt.Must(other.Inspect(t.Context(), "k"))(t)
-				require.Equal(t, tc.executed, len(seen.Holders) == 1, "%+v", seen.Holders)
-				require.ErrorIs(t, <-tried, redlock.ErrNoQuorum)
-				for _, m := range d.Client.Members()[:2] {
-					require.Equal(t, redlock.MemberVoting, m.State, "it is silent, not down")
-				}
-				d.AwaitState(redlock.MemberDown, 0, 1) // by StallTimeout
-			})
-		})
+		t.Run(name, inFake(func(t *testing.T, d *redlocktest.Deployment) {
+			other := d.Open()
+			d.Network(d.Client, tc.n, 0, 1)
+			tried := rt.Go(func() error { return rt.Err(d.Client.Mutex("k").TryLock(t.Context())) })
+			synctest.Wait()
+			seen := rt.Must(other.Inspect(t.Context(), "k"))(t)
+			require.Equal(t, tc.executed, len(seen.Holders) == 1, "%+v", seen.Holders)
+			require.ErrorIs(t, <-tried, redlock.ErrNoQuorum)
+			for _, m := range d.Client.Members()[:2] {
+				require.Equal(t, redlock.MemberVoting, m.State, "it is silent, not down")
+			}
+			d.AwaitState(redlock.MemberDown, 0, 1) // by StallTimeout
+		}))
 	}
 }
 
@@ -91,19 +89,17 @@ func TestNetworkThatIsWholeAgainIsConnectedAgain(t *testing.T) {
 		for broken, n := range map[string]redlocktest.Network{
 			"lost": {LoseRequests: true, LoseReplies: true}, "cut": {Cut: true},
 		} {
-			t.Run(broken+", "+name, func(t *testing.T) {
-				fake(t, func(t *testing.T, d *redlocktest.Deployment) {
-					d.Network(d.Client, n)
-					require.ErrorIs(t, rt.Err(d.Client.Mutex("k").TryLock(t.Context())), redlock.ErrNoQuorum)
-					require.NoError(t, d.Open().Close(), "others do not notice")
-					began := time.Now()
-					mend(d)
-					ctx := rt.Within(t, time.Second)
-					l := rt.Must(d.Client.Mutex("k").Lock(ctx))(t)
-					require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
-					require.NoError(t, l.Unlock(t.Context()))
-				})
-			})
+			t.Run(broken+", "+name, inFake(func(t *testing.T, d *redlocktest.Deployment) {
+				d.Network(d.Client, n)
+				require.ErrorIs(t, rt.Err(d.Client.Mutex("k").TryLock(t.Context())), redlock.ErrNoQuorum)
+				require.NoError(t, d.Open().Close(), "others do not notice")
+				began := time.Now()
+				mend(d)
+				ctx := rt.Within(t, time.Second)
+				l := rt.Must(d.Client.Mutex("k").Lock(ctx))(t)
+				require.LessOrEqual(t, time.Since(began), 500*time.Millisecond)
+				require.NoError(t, l.Unlock(t.Context()))
+			}))
 		}
 	}
 }

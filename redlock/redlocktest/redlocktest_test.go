@@ -53,7 +53,11 @@ func TestREADMEShowsATestThatPasses(t *testing.T) {
 // fake runs a test in a bubble with three members.
 func fake(t *testing.T, test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) {
 	t.Helper()
-	faketime.Test(t, func(t *testing.T) { test(t, redlocktest.New(t, 3, opts...)) })
+	inFake(test, opts...)(t)
+}
+
+func inFake(test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) func(t *testing.T) {
+	return faketime.In(func(t *testing.T) { test(t, redlocktest.New(t, 3, opts...)) })
 }
 
 func hold(t *testing.T, d *redlocktest.Deployment, opts ...redlock.LockOption) *redlock.Lease {
@@ -90,23 +94,21 @@ func TestLeaseOfAnyKindIsLost(t *testing.T) {
 			return c.Semaphore("k", 1).Acquire(ctx) // of two, the next might be the other one, whose tokens are its own
 		},
 	} {
-		t.Run(kind, func(t *testing.T) {
-			fake(t, func(t *testing.T, d *redlocktest.Deployment) {
-				l := rt.Must(lock(t.Context(), d.Client))(t)
-				at := time.Now()
-				d.Lose(l)
-				require.Less(t, time.Since(at), time.Second, "it is not waited for the end of the lease")
-				require.ErrorAs(t, l.Err(), new(*redlock.LostError))
-				select {
-				case <-l.Done():
-				default:
-					t.Error("its context has not ended")
-				}
-				next, err := lock(t.Context(), d.Client)
-				require.NoError(t, err, "it is free again")
-				require.Greater(t, next.Token(), l.Token())
-			})
-		})
+		t.Run(kind, inFake(func(t *testing.T, d *redlocktest.Deployment) {
+			l := rt.Must(lock(t.Context(), d.Client))(t)
+			at := time.Now()
+			d.Lose(l)
+			require.Less(t, time.Since(at), time.Second, "it is not waited for the end of the lease")
+			require.ErrorAs(t, l.Err(), new(*redlock.LostError))
+			select {
+			case <-l.Done():
+			default:
+				t.Error("its context has not ended")
+			}
+			next, err := lock(t.Context(), d.Client)
+			require.NoError(t, err, "it is free again")
+			require.Greater(t, next.Token(), l.Token())
+		}))
 	}
 }
 
@@ -162,22 +164,20 @@ func TestMemberThatWasRestartedIsQuarantined(t *testing.T) {
 	for name, verb := range map[string]func(d *redlocktest.Deployment, members ...int){
 		"Restart": (*redlocktest.Deployment).Restart, "Forget": (*redlocktest.Deployment).Forget, "Flush": (*redlocktest.Deployment).Flush,
 	} {
-		t.Run(name, func(t *testing.T) {
-			fake(t, func(t *testing.T, d *redlocktest.Deployment) {
-				l := hold(t, d)
-				verb(d, 0, 1)
-				d.AwaitState(redlock.MemberQuarantined, 0, 1)
-				require.ErrorIs(t, rt.Err(d.Client.Mutex("other").TryLock(t.Context())), redlock.ErrQuarantined)
-				_, err := d.Open().Mutex("k").TryLock(t.Context())
-				require.Error(t, err, "two members do not vote, whatever they remember")
-				began := time.Now()
-				d.AwaitState(redlock.MemberVoting)
-				require.Greater(t, time.Since(began), 25*time.Second)
-				require.Less(t, time.Since(began), 35*time.Second)
-				<-l.Done()
-				require.ErrorIs(t, l.Err(), redlock.ErrLost, "a majority has forgotten it")
-			})
-		})
+		t.Run(name, inFake(func(t *testing.T, d *redlocktest.Deployment) {
+			l := hold(t, d)
+			verb(d, 0, 1)
+			d.AwaitState(redlock.MemberQuarantined, 0, 1)
+			require.ErrorIs(t, rt.Err(d.Client.Mutex("other").TryLock(t.Context())), redlock.ErrQuarantined)
+			_, err := d.Open().Mutex("k").TryLock(t.Context())
+			require.Error(t, err, "two members do not vote, whatever they remember")
+			began := time.Now()
+			d.AwaitState(redlock.MemberVoting)
+			require.Greater(t, time.Since(began), 25*time.Second)
+			require.Less(t, time.Since(began), 35*time.Second)
+			<-l.Done()
+			require.ErrorIs(t, l.Err(), redlock.ErrLost, "a majority has forgotten it")
+		}))
 	}
 }
 
@@ -346,7 +346,7 @@ func TestCutAndHealReturnWhenTheClientsKnow(t *testing.T) {
 		d.Heal(2)
 		require.Equal(t, redlock.MemberQuarantined, d.Client.Members()[2].State)
 	}
-	t.Run("fake time", func(t *testing.T) { fake(t, know) })
+	t.Run("fake time", inFake(know))
 	t.Run("real time", func(t *testing.T) {
 		know(t, redlocktest.New(t, 3, redlock.WithConfig(redlock.Config{MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second})))
 	})

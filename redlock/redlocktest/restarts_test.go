@@ -21,28 +21,26 @@ func TestShortLivedProcessesAloneHealADeployment(t *testing.T) {
 			"without data": func(d *redlocktest.Deployment) { d.Forget(members...) },
 		} {
 			for _, alone := range []time.Duration{time.Second, time.Minute, 24 * time.Hour} {
-				t.Run(fmt.Sprintf("%s restarted %s, and nobody came for %v", kind, data, alone), func(t *testing.T) {
-					fake(t, func(t *testing.T, d *redlocktest.Deployment) {
-						d.Crash(d.Client)
-						require.NoError(t, d.Client.Close()) // it would dial for a day
-						time.Sleep(time.Minute)              // the first deployment is over
-						restart(d)
-						started := time.Now()
-						time.Sleep(alone)
-						locked, whole := healed(t, d)
-						safe := alone + 30*time.Second // a MaxTTL
-						switch {
-						case len(members) == 1:
-							require.Equal(t, alone, locked.Sub(started))
-						case len(members) == 3 && data == "without data": // a first start: see docs/restarts.md
-							safe = max(alone, 31*time.Second)
-							fallthrough
-						default:
-							require.WithinDuration(t, started.Add(safe), locked, 500*time.Millisecond, "the first process after that has the lock")
-						}
-						require.WithinDuration(t, started.Add(safe), whole, 1100*time.Millisecond)
-					})
-				})
+				t.Run(fmt.Sprintf("%s restarted %s, and nobody came for %v", kind, data, alone), inFake(func(t *testing.T, d *redlocktest.Deployment) {
+					d.Crash(d.Client)
+					require.NoError(t, d.Client.Close()) // it would dial for a day
+					time.Sleep(time.Minute)              // the first deployment is over
+					restart(d)
+					started := time.Now()
+					time.Sleep(alone)
+					locked, whole := healed(t, d)
+					safe := alone + 30*time.Second // a MaxTTL
+					switch {
+					case len(members) == 1:
+						require.Equal(t, alone, locked.Sub(started))
+					case len(members) == 3 && data == "without data": // a first start: see docs/restarts.md
+						safe = max(alone, 31*time.Second)
+						fallthrough
+					default:
+						require.WithinDuration(t, started.Add(safe), locked, 500*time.Millisecond, "the first process after that has the lock")
+					}
+					require.WithinDuration(t, started.Add(safe), whole, 1100*time.Millisecond)
+				}))
 			}
 		}
 	}
