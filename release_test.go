@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 const root = "github.com/redquorum/redquorum"
@@ -97,8 +99,7 @@ func checkout(t *testing.T) *repository {
 		if os.IsNotExist(err) || err == nil && !info.Mode().IsRegular() {
 			continue
 		}
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
+		text := rt.Must(os.ReadFile(name))(t)
 		to := filepath.Join(r.dir, name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(to), 0o755))
 		require.NoError(t, os.WriteFile(to, text, info.Mode()))
@@ -114,9 +115,7 @@ func checkout(t *testing.T) *repository {
 }
 
 func (r *repository) text(name string) string {
-	text, err := os.ReadFile(filepath.Join(r.dir, name))
-	require.NoError(r, err)
-	return string(text)
+	return string(rt.Must(os.ReadFile(filepath.Join(r.dir, name)))(r))
 }
 
 // unreleased returns the version that the changelog has no date for.

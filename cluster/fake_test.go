@@ -766,8 +766,7 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	for range 5 {
 		calls = append(calls, submit(cl, 5, "x"))
 	}
-	ctx := rt.Within(t, 100*time.Millisecond)
-	require.ErrorIs(t, cl.Close(ctx), context.DeadlineExceeded)
+	require.ErrorIs(t, cl.Close(rt.Within(t, 100*time.Millisecond)), context.DeadlineExceeded)
 	for _, c := range calls {
 		require.NotEqual(t, member.Answered, c.wait(t).Outcome)
 	}

@@ -80,24 +80,18 @@ func FuzzDecide(f *testing.F) {
 		switch st.do {
 		case follow, ask, giveUp:
 			host, port, err := net.SplitHostPort(st.addr)
-			if err != nil || host == "" {
-				t.Fatalf("%q: %q", text, st.addr)
-			}
+			require.False(t, err != nil || host == "", "%q: %q", text, st.addr)
 			if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 				t.Fatalf("%q: port of %q", text, st.addr)
 			}
-			if (st.do == giveUp) != (hops >= maxHops) {
-				t.Fatalf("%v after %d hops", st.do, hops)
-			}
+			require.Equal(t, hops >= maxHops, st.do == giveUp, "%v after %d hops", st.do, hops)
 			if !strings.HasPrefix(text, "MOVED "+strconv.Itoa(int(slot))+" ") && !strings.HasPrefix(text, "ASK "+strconv.Itoa(int(slot))+" ") {
 				if n, err := strconv.Atoi(strings.Fields(text)[1]); err != nil || n != int(slot) {
 					t.Fatalf("%q is not about slot %d", text, slot)
 				}
 			}
 		default:
-			if st.addr != "" {
-				t.Fatalf("%v with an address", st.do)
-			}
+			require.Empty(t, st.addr, "%v with an address", st.do)
 		}
 	})
 }

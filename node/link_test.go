@@ -41,8 +41,7 @@ func TestWriteThatFailsGivesTheReasonThatTheServerGave(t *testing.T) {
 	require.NoError(t, err)
 	defer socket.Close()
 	secure := tls.Client(socket, &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"})
-	ctx := rt.Within(t, 20*time.Second)
-	require.NoError(t, secure.HandshakeContext(ctx))
+	require.NoError(t, secure.HandshakeContext(rt.Within(t, 20*time.Second)))
 	<-refused
 	s := &secured{secure}
 	until(t, "the write fails", func() bool { _, err = s.Write(ping); return err != nil })

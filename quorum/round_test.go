@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -83,9 +84,7 @@ func start(ms []member.Member, j Judge) *Round {
 // decided waits for a round so long at most, and makes sure how it ends.
 func decided(t *testing.T, r *Round, timeout time.Duration, want Verdict) {
 	t.Helper()
-	v, err := r.Wait(t.Context(), time.Now(), timeout)
-	require.NoError(t, err)
-	require.Equal(t, want, v)
+	require.Equal(t, want, rt.Must(r.Wait(t.Context(), time.Now(), timeout))(t))
 }
 
 func TestRoundIsDecidedWithoutTheSlowest(t *testing.T) {

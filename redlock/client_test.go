@@ -273,14 +273,13 @@ func TestOneMemberIsNotAskedForTwiceAtATime(t *testing.T) {
 			<-release
 			return "u", "of " + member, nil
 		}}
-		target, err := node.ParseTarget("redis-sentinel://a,b/m")
-		require.NoError(t, err)
+		target := rt.Must(node.ParseTarget("redis-sentinel://a,b/m"))(t)
 		give := c.credentialsOf(target)
 		done := make(chan string)
 		go func() { _, password, _ := give(t.Context()); done <- password }()
 		synctest.Wait()
 		ctx := rt.Within(t, time.Second)
-		_, _, err = give(ctx)
+		_, _, err := give(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 1, asked)
 		close(release)

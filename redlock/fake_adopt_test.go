@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -21,20 +22,14 @@ func TestLateDowngradeMakesNoReaderOfAWriter(t *testing.T) {
 		ren := redlock.AutoRenew(3 * time.Second)
 		warm, err := d.RWMutex("warm", ren).Lock(t.Context()) // the members know the scripts
 		require.NoError(t, err)
-		cold, err := warm.Downgrade(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, cold.Unlock(t.Context()))
+		require.NoError(t, rt.Must(warm.Downgrade(t.Context()))(t).Unlock(t.Context()))
 		time.Sleep(10 * time.Millisecond)
-		first, err := d.RWMutex("k", ren).Lock(t.Context())
-		require.NoError(t, err)
+		first := rt.Must(d.RWMutex("k", ren).Lock(t.Context()))(t)
 		time.Sleep(10 * time.Millisecond)
 		d.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
-		down, err := first.Downgrade(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, down.Unlock(t.Context())) // a majority has it; the third has neither downgrade nor release yet
+		require.NoError(t, rt.Must(first.Downgrade(t.Context()))(t).Unlock(t.Context())) // a majority has it; the third has neither downgrade nor release yet
 
-		writer, err := w.RWMutex("k", ren).Lock(t.Context())
-		require.NoError(t, err)
+		writer := rt.Must(w.RWMutex("k", ren).Lock(t.Context()))(t)
 		require.NoError(t, writer.Extend(t.Context(), 3*time.Second)) // a re-join, so it wishes for the third vote
 		time.Sleep(50 * time.Millisecond)
 		d.EveryLink(func(l *redistest.Link) { l.Resume() }, 2)
@@ -58,16 +53,14 @@ func TestLateDowngradeMakesNoReaderOfAWriter(t *testing.T) {
 func TestDowngradeOfAnAdoptedLeaseKnowsWhatItIsToMove(t *testing.T) {
 	for _, downgrade := range []bool{false, true} {
 		t.Run(fmt.Sprint("downgrade ", downgrade), inPair(3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
-			first, err := p.RWMutex("k", redlock.AutoRenew(30*time.Second)).Lock(t.Context())
-			require.NoError(t, err)
+			first := rt.Must(p.RWMutex("k", redlock.AutoRenew(30*time.Second)).Lock(t.Context()))(t)
 			time.Sleep(10 * time.Millisecond)
 			h := handoff(t, first)
 			q.EveryLink(func(l *redistest.Link) { l.Refuse(true); l.Cut() }, 2)
 			time.Sleep(10 * time.Millisecond)
 			l := adopt(t, q, h)
 			if downgrade {
-				l, err = l.Downgrade(t.Context())
-				require.NoError(t, err)
+				l = rt.Must(l.Downgrade(t.Context()))(t)
 			}
 			q.EveryLink(func(l *redistest.Link) { l.Refuse(false) }, 2)
 			time.Sleep(12 * time.Second) // a renewal
@@ -90,17 +83,13 @@ func TestFailedAdoptionFreesNoVoteOfTheLease(t *testing.T) {
 		q.Away(1, 2)
 		r.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2) // the adoption is lost there
 		time.Sleep(10 * time.Millisecond)
-		_, err := q.Adopt(t.Context(), h)
-		require.ErrorIs(t, err, redlock.ErrNoQuorum) // "Call Adopt again"
-		synctest.Wait()                              // for the first member: the others had decided
-		_, err = r.Adopt(t.Context(), h)
-		require.Error(t, err)
+		require.ErrorIs(t, rt.Err(q.Adopt(t.Context(), h)), redlock.ErrNoQuorum) // "Call Adopt again"
+		synctest.Wait()                                                          // for the first member: the others had decided
+		require.Error(t, rt.Err(r.Adopt(t.Context(), h)))
 		r.EveryLink(func(l *redistest.Link) { l.Cut(); l.Resume(); l.Heal() }, 2)
 		time.Sleep(2 * time.Second)
 		q.EveryLink(func(l *redistest.Link) { l.Heal() }, 1, 2)
 		time.Sleep(3 * time.Second)
-		l, err := q.Adopt(t.Context(), h)
-		require.NoError(t, err)
-		require.NoError(t, l.Unlock(t.Context()))
+		require.NoError(t, rt.Must(q.Adopt(t.Context(), h))(t).Unlock(t.Context()))
 	})
 }

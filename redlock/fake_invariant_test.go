@@ -457,8 +457,7 @@ func TestFixedLeaseGrantedWhileWaitingIsRenewedOnceToItsEnd(t *testing.T) {
 // threeYes is a client of members that agree to everything.
 func threeYes(t *testing.T) ([]*redlock.Yes, *redlock.Peer) {
 	members := []*redlock.Yes{{}, {}, {}}
-	c, err := redlock.New([]member.Member{members[0], members[1], members[2]})
-	require.NoError(t, err)
+	c := rt.Must(redlock.New([]member.Member{members[0], members[1], members[2]}))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return members, &redlock.Peer{Client: c}
 }

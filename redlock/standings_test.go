@@ -156,8 +156,7 @@ func (s *stage) tell(t *testing.T) bool {
 	named, _ := s.count(int(l.Token))
 	require.GreaterOrEqual(t, named, s.out.need, "%d is named by a majority", l.Token)
 	var n, seq int64
-	_, err := fmt.Sscanf(string(l.Value), "%d.%d", &n, &seq)
-	require.NoError(t, err)
+	require.NoError(t, rt.Err(fmt.Sscanf(string(l.Value), "%d.%d", &n, &seq)))
 	require.EqualValues(t, l.Token, n, "the value is the leader's")
 	for i, w := range s.heard {
 		if !s.silent[i] && w.By == candidate(int(n)) {

@@ -381,8 +381,7 @@ func TestStatsCountWhatIsHeldAndWhoWaits(t *testing.T) {
 	}, 20*time.Second, time.Millisecond, "two held, one waits")
 	cancel()
 	<-waiting.Done
-	permit, err := client.Semaphore("a", 2).Acquire(t.Context())
-	require.NoError(t, err)
+	permit := rt.Must(client.Semaphore("a", 2).Acquire(t.Context()))(t)
 	require.Equal(t, 1, client.Stats()[redlock.KindSemaphore].Held)
 	for _, l := range []*redlock.Lease{first, second, permit} {
 		require.NoError(t, l.Unlock(t.Context()))

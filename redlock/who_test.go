@@ -102,8 +102,7 @@ func TestWhoIsToldAndForgotten(t *testing.T) {
 		d := redlocktest.New(t, 3)
 		c := d.Open(redlock.WithLabel("billing"))
 		take := func() {
-			l := rt.Must(c.Mutex("k").Lock(t.Context()))(t)
-			require.NoError(t, rt.Err(l.Handoff())) // the members name its owner when its client is gone
+			require.NoError(t, rt.Err(rt.Must(c.Mutex("k").Lock(t.Context()))(t).Handoff())) // the members name its owner when its client is gone
 		}
 		who := func() string {
 			in := rt.Must(d.Client.Inspect(t.Context(), "k"))(t)

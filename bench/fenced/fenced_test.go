@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 func TestReportHasARowForAStorage(t *testing.T) {
@@ -42,14 +44,13 @@ func TestMeasureTakesTurns(t *testing.T) {
 		},
 		claim: func(context.Context, uint64) error { order.WriteByte('c'); return nil },
 	}
-	f, err := measure(t.Context(), s, parts)
-	require.NoError(t, err)
+	f := rt.Must(measure(t.Context(), s, parts))(t)
 	for _, all := range []times{f.bare, f.fenced, f.claim, f.first} {
 		assert.Len(t, all, parts)
 	}
 	assert.True(t, strings.HasPrefix(order.String(), "fbfcffbcfbfc"), order.String())
 	last, fail = 0, errors.New("broken")
-	_, err = measure(t.Context(), s, parts)
+	_, err := measure(t.Context(), s, parts)
 	assert.ErrorIs(t, err, fail)
 	assert.InDelta(t, 2, times{time.Microsecond, 3 * time.Microsecond, 2 * time.Microsecond}.at(0.5), 0)
 }
@@ -63,11 +64,9 @@ func TestTripsAreAnswersThatWereWaitedFor(t *testing.T) {
 	go func() { _, _ = io.Copy(b, b) }() // an echo
 	one := make([]byte, 1)
 	for want := range int64(3) {
-		_, err := c.Write([]byte("ab"))
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(c.Write([]byte("ab"))))
 		for range 2 { // an answer in two pieces
-			_, err = c.Read(one)
-			require.NoError(t, err)
+			require.NoError(t, rt.Err(c.Read(one)))
 		}
 		assert.Equal(t, want+1, c.all.n.Load())
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redquorum/redquorum/bench/entry"
 	"github.com/redquorum/redquorum/bench/server"
 	"github.com/redquorum/redquorum/bench/work"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // The suite runs itself again for every child, so the test binary must be able to be one.
@@ -40,8 +41,7 @@ func runCells(t *testing.T, reps int, cells []Cell, names ...string) []*Slice {
 	}
 	var specs []*entry.Spec
 	for _, n := range names {
-		s, err := entry.Find(n)
-		require.NoError(t, err)
+		s := rt.Must(entry.Find(n))(t)
 		if s.Child != nil {
 			if err := s.Child.Ready(filepath.Join(ChildrenDir(), s.Child.Dir)); err != nil {
 				t.Skipf("%s: %v; set it up with make bench-setup", n, err)
@@ -55,8 +55,7 @@ func runCells(t *testing.T, reps int, cells []Cell, names ...string) []*Slice {
 	config := Config{Cells: cells, Entries: specs, Reps: reps, Slice: 100 * time.Millisecond, Warm: 30 * time.Millisecond, Lease: 1500 * time.Millisecond, Out: f, Show: silent{t}}
 	require.NoError(t, Run(t.Context(), config))
 	require.NoError(t, f.Close())
-	have, err := Read(path)
-	require.NoError(t, err)
+	have := rt.Must(Read(path))(t)
 
 	// What is there is not measured again.
 	f, config.Have, err = OpenFile(path)
@@ -64,9 +63,7 @@ func runCells(t *testing.T, reps int, cells []Cell, names ...string) []*Slice {
 	config.Out = f
 	require.NoError(t, Run(t.Context(), config))
 	require.NoError(t, f.Close())
-	again, err := Read(path)
-	require.NoError(t, err)
-	require.Len(t, again, len(have), "a complete file is measured again")
+	require.Len(t, rt.Must(Read(path))(t), len(have), "a complete file is measured again")
 
 	var slices []*Slice
 	for _, r := range have {
@@ -179,8 +176,7 @@ func TestLongRun(t *testing.T) {
 // installed are those entries whose servers are there.
 func installed(t *testing.T, names ...string) (there []string) {
 	for _, name := range names {
-		spec, err := entry.Find(name)
-		require.NoError(t, err)
+		spec := rt.Must(entry.Find(name))(t)
 		if why, install := server.Missing(spec.Kind); why == "" {
 			there = append(there, name)
 		} else {
@@ -272,11 +268,9 @@ func TestServersAreNew(t *testing.T) {
 	r := &runner{}
 	seen := map[string]bool{}
 	for _, name := range []string{"redquorum", "floor", "redquorum-level"} {
-		spec, err := entry.Find(name)
-		require.NoError(t, err)
+		spec := rt.Must(entry.Find(name))(t)
 		require.True(t, r.renewed(spec), name)
-		set, err := newSet(t.Context(), spec, 2)
-		require.NoError(t, err)
+		set := rt.Must(newSet(t.Context(), spec, 2))(t)
 		defer set.Close()
 		var counters []map[string]string
 		for _, m := range set.Members() {
@@ -284,8 +278,7 @@ func TestServersAreNew(t *testing.T) {
 			seen[m] = true
 			c := redis.NewClient(&redis.Options{Addr: m})
 			defer func() { _ = c.Close() }()
-			have, err := c.HGetAll(t.Context(), "redquorum:tokens").Result()
-			require.NoError(t, err)
+			have := rt.Must(c.HGetAll(t.Context(), "redquorum:tokens").Result())(t)
 			delete(have, "base")
 			counters = append(counters, have)
 		}
@@ -362,27 +355,22 @@ func TestFileGoesOnAfterACut(t *testing.T) {
 	require.Empty(t, have)
 	require.NoError(t, f.Write(Record{Slice: &Slice{Cell: Cell{Workload: "W1", Members: 3}, Entry: "floor", Ops: 1}}))
 	require.NoError(t, f.Close())
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, append(whole, `{"slice":{"ent`...), 0o600))
+	require.NoError(t, os.WriteFile(path, append(rt.Must(os.ReadFile(path))(t), `{"slice":{"ent`...), 0o600))
 
 	f, have, err = OpenFile(path)
 	require.NoError(t, err)
 	require.Len(t, have, 1)
 	require.NoError(t, f.Write(Record{Slice: &Slice{Entry: "floor", Ops: 2}}))
 	require.NoError(t, f.Close())
-	all, err := Read(path)
-	require.NoError(t, err)
+	all := rt.Must(Read(path))(t)
 	require.Len(t, all, 2)
 	require.EqualValues(t, 2, all[1].Slice.Ops)
 }
 
 // Rounds that the file has in full are skipped; one that was begun is done again, for its floor.
 func TestTodo(t *testing.T) {
-	floor, err := entry.Find("floor")
-	require.NoError(t, err)
-	ours, err := entry.Find("redquorum")
-	require.NoError(t, err)
+	floor := rt.Must(entry.Find("floor"))(t)
+	ours := rt.Must(entry.Find("redquorum"))(t)
 	cell := Cell{Workload: "W1", Members: 3, Callers: 1}
 	r := &runner{Config: Config{Entries: []*entry.Spec{floor, ours}}, missing: map[string]bool{}, done: map[string]bool{
 		key(cell, 0, "floor"): true, key(cell, 0, "redquorum"): true, key(cell, 1, "floor"): true}}

@@ -21,6 +21,7 @@ import (
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencetest"
 	"github.com/redquorum/redquorum/internal/dbtest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // Dynamo is the recipe for DynamoDB: a table has the tokens, in the number fence under the binary key
@@ -180,9 +181,7 @@ func TestLongRecipeOfDynamoDB(t *testing.T) {
 	require.NoError(t, guard.Check(ctx, "invoice:42", 34))
 	require.NoError(t, pay(34, "70"))
 	require.EqualError(t, pay(33, "120"), `fence: stale token 33 for "invoice:42": 34 has been accepted`)
-	total, err := guard.Get(ctx, "invoice:42")
-	require.NoError(t, err)
-	assert.Equal(t, "70", total)
+	assert.Equal(t, "70", rt.Must(guard.Get(ctx, "invoice:42"))(t))
 
 	fixture := func(t *testing.T) fencetest.Fixture { return dynamoTables(t, s) }
 	fencetest.Run(t, fixture)

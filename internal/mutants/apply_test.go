@@ -18,13 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // A mutant that no longer applies, or does not compile, tests nothing: that is told here, and not an hour
 // into a run.
 func TestMutantsApply(t *testing.T) {
-	list, err := mutants()
-	require.NoError(t, err)
+	list := rt.Must(mutants())(t)
 	require.GreaterOrEqual(t, len(list), 380)
 	var changes []change
 	names := make(map[string]bool)
@@ -51,9 +51,7 @@ func TestMutantsApply(t *testing.T) {
 		files := make(map[string]string)
 		for _, c := range together { // the last first, so that places before it stay where they are
 			if files[c.file] == "" {
-				text, err := os.ReadFile(filepath.Join(root, c.file))
-				require.NoError(t, err)
-				files[c.file] = string(text)
+				files[c.file] = string(rt.Must(os.ReadFile(filepath.Join(root, c.file)))(t))
 			}
 			files[c.file] = files[c.file][:c.at] + c.new + files[c.file][c.at+len(c.old):]
 		}

@@ -24,24 +24,22 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 const root = "../.."
 
 // Each pattern names a test that exists, or the tests that should notice do not run.
 func TestMutantsNameTestsThatExist(t *testing.T) {
-	list, err := mutants()
-	require.NoError(t, err)
+	list := rt.Must(mutants())(t)
 	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	found := make(map[string][]string)
 	for _, m := range list {
 		pkg := m.tests.pkg
 		if found[pkg] == nil {
-			files, err := filepath.Glob(filepath.Join(root, pkg, "*_test.go"))
-			require.NoError(t, err)
-			for _, f := range files {
-				text, err := os.ReadFile(f)
-				require.NoError(t, err)
+			for _, f := range rt.Must(filepath.Glob(filepath.Join(root, pkg, "*_test.go")))(t) {
+				text := rt.Must(os.ReadFile(f))(t)
 				for _, d := range declared.FindAllStringSubmatch(string(text), -1) {
 					found[pkg] = append(found[pkg], d[1])
 				}
@@ -49,8 +47,7 @@ func TestMutantsNameTestsThatExist(t *testing.T) {
 		}
 		run, _, _ := strings.Cut(m.tests.run, "/")
 		for one := range strings.SplitSeq(run, "|") {
-			pattern, err := regexp.Compile(one)
-			require.NoError(t, err)
+			pattern := rt.Must(regexp.Compile(one))(t)
 			assert.True(t, slices.ContainsFunc(found[pkg], pattern.MatchString), "%s: no test of %s matches %q", m.name, pkg, one)
 		}
 	}
@@ -58,8 +55,7 @@ func TestMutantsNameTestsThatExist(t *testing.T) {
 
 // Nine of ten guards are noticed by make test. The rest is noticed by make test-all.
 func TestMostMutantsAreOfTheFirstRing(t *testing.T) {
-	list, err := mutants()
-	require.NoError(t, err)
+	list := rt.Must(mutants())(t)
 	first := 0
 	for _, m := range list {
 		if m.tests.ring() == firstRing {
@@ -119,8 +115,7 @@ func loadPackages(t *testing.T, list []change) map[string]*checked {
 		}
 		*c = checked{path: p.ImportPath, files: make(map[string]*ast.File), fset: fset, importer: shared}
 		for _, name := range p.GoFiles {
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-			require.NoError(t, err)
+			f := rt.Must(parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution))(t)
 			c.files[strings.TrimPrefix(p.ImportPath, modulePath+"/")+"/"+name] = f
 		}
 	}
@@ -183,8 +178,7 @@ func TestMutantIsFoundWhereverItsPlaceIs(t *testing.T) {
 		{name: "two such scripts", in: "two.lua", old: "1"},
 		{name: "no such folder", in: "b.M", old: "1"},
 	} {
-		_, err := m.apply(dir)
-		require.ErrorContains(t, err, m.name)
+		require.ErrorContains(t, rt.Err(m.apply(dir)), m.name)
 	}
 }
 
@@ -214,8 +208,7 @@ run a/b TestThree
 		"name\n- old\nrun p T", "name\nin p.M\nrun p T", "name\nin p.M\n+ new\nrun p T", "name\nin p.M\n- old", "name\nin p.M\n- old\nrun p",
 		"name\nin p.M\n- old\n+ old\nrun p T", "name\nin p.M\nin p.N\n- old\nrun p T", "name\nin p.M\n- old\nrun p T\nrun p T", "name\nin p.M\nold\n- old\nrun p T",
 	} {
-		_, err := parse(text)
-		require.ErrorContains(t, err, "name", text)
+		require.ErrorContains(t, rt.Err(parse(text)), "name", text)
 	}
 }
 
@@ -296,9 +289,7 @@ again:
 		{in: "x/p.Loop", old: "goto", new: "continue"},      // a label twice
 		{in: "x/p.Say", old: "say", new: "tell"},            // not asked for
 	} {
-		c, err := m.apply(dir)
-		require.NoError(t, err)
-		all = append(all, c)
+		all = append(all, rt.Must(m.apply(dir))(t))
 	}
 	texts, fit, err := together(dir, append(all, change{file: "x/none.lua"}), map[int]bool{10: true})
 	require.NoError(t, err)
@@ -363,8 +354,7 @@ func TestMutantsOfASmallModule(t *testing.T) {
 		require.Contains(t, out.String(), strings.TrimSpace(results[i].name+" ("+results[i].in+"): "+results[i].by+" "+want.ring)+"\n")
 	}
 	for name, text := range texts {
-		now, err := os.ReadFile(filepath.Join(dir, name))
-		require.NoError(t, err)
+		now := rt.Must(os.ReadFile(filepath.Join(dir, name)))(t)
 		require.Equal(t, text, string(now), "the checkout is not touched")
 	}
 	require.NoDirExists(t, b.tmp)
@@ -374,12 +364,10 @@ func TestMutantsOfASmallModule(t *testing.T) {
 
 	same := []mutant{{name: "minus", in: "p.Add", old: "return 0", new: "return 1", tests: add}}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "p/add.go"), []byte("package p\n\nconst it = `\nreturn 'it'\n`\n\nfunc Add(a, b int) int { return 0 }\n"), 0o600))
-	_, err = b.all(t.Context(), same)
-	require.ErrorContains(t, err, "unchanged: TestAdd fails")
+	require.ErrorContains(t, rt.Err(b.all(t.Context(), same)), "unchanged: TestAdd fails")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = b.all(ctx, same)
-	require.Error(t, err)
+	require.Error(t, rt.Err(b.all(ctx, same)))
 	require.NoDirExists(t, b.tmp)
 }

@@ -190,8 +190,7 @@ func TestBuildIsToldByWhatTheProgramSays(t *testing.T) {
 		{"Valkey server v=9.1.2 sha=00000000:1 malloc=libc bits=64 build=1536df31c0395150", "# Failed finding TLS support.",
 			redistest.Build{Name: "valkey", Major: 9, Minor: 1}, []string{"valkey 9.1 is built without TLS here"}, "members.acl"},
 	} {
-		got, err := redistest.BuildOf(program(t, c.version, c.tls))
-		require.NoError(t, err)
+		got := rt.Must(redistest.BuildOf(program(t, c.version, c.tls)))(t)
 		require.Equal(t, c.want, got)
 		var lacks []string
 		for _, f := range []redistest.Feature{redistest.TLS, redistest.ShardedChannels, redistest.DebugOption, redistest.ScriptFlags, redistest.DryRun, redistest.NoEvict, redistest.ForgetsScripts} {
@@ -203,6 +202,5 @@ func TestBuildIsToldByWhatTheProgramSays(t *testing.T) {
 		require.Equal(t, c.lacks, lacks)
 		require.Equal(t, c.rules, got.Rules())
 	}
-	_, err := redistest.BuildOf(program(t, "KeyDB server v=6.3.4 sha=0", ""))
-	require.ErrorContains(t, err, "no version")
+	require.ErrorContains(t, rt.Err(redistest.BuildOf(program(t, "KeyDB server v=6.3.4 sha=0", ""))), "no version")
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/tested"
 )
 
 func TestEachTestIsOfOneRing(t *testing.T) {
-	all, err := scan("../..")
-	require.NoError(t, err)
+	all := rt.Must(scan("../.."))(t)
 	require.Greater(t, len(all), 500)
 	for _, one := range all {
 		var of []int
@@ -53,22 +53,19 @@ func TestEachTestIsOfOneRing(t *testing.T) {
 }
 
 func TestTablesNameTestsThatAreThere(t *testing.T) {
-	all, err := scan("../..")
-	require.NoError(t, err)
+	all := rt.Must(scan("../.."))(t)
 	there := map[string]bool{"TestName": true, "TestLong": true, "TestFaults": true, "TestInterop": true}
 	for _, one := range all {
 		there[one.name] = true
 	}
 	var files []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "integration/*.md", "redlock/spec_test.go", "redlock/peers_test.go"} {
-		some, err := filepath.Glob(filepath.Join("../..", pattern))
-		require.NoError(t, err)
+		some := rt.Must(filepath.Glob(filepath.Join("../..", pattern)))(t)
 		require.NotEmpty(t, some)
 		files = append(files, some...)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := rt.Must(os.ReadFile(file))(t)
 		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1) {
 			if filepath.Base(file) != "CHANGELOG.md" {
 				assert.True(t, there[name], "%s: no %s", file, name)
@@ -129,8 +126,7 @@ func TestRingsRunTheirTests(t *testing.T) {
 		require.Error(t, do(t.Context(), strings.Fields(wrong), io.Discard), wrong)
 	}
 	// A part runs what it has chosen, with and without the race detector, and says which choice finds nothing.
-	all, err := scan(".")
-	require.NoError(t, err)
+	all := rt.Must(scan("."))(t)
 	var out bytes.Buffer
 	p := part{tests: []chosen{{pkg: "a", pattern: "^Test(Plain|Long)"}, {pkg: "none", pattern: every}}}
 	require.ErrorContains(t, p.play(t.Context(), all, &out), "no test of none")
@@ -150,10 +146,8 @@ func TestLinesAreWhole(t *testing.T) {
 	a, endA := to.writer()
 	b, endB := to.writer()
 	for _, piece := range []string{"on", "e\ntw", "o\n", "last"} {
-		_, err := io.WriteString(a, piece)
-		require.NoError(t, err)
-		_, err = io.WriteString(b, "x\n")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(io.WriteString(a, piece)))
+		require.NoError(t, rt.Err(io.WriteString(b, "x\n")))
 	}
 	require.NoError(t, endA())
 	require.NoError(t, endB())

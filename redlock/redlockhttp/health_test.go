@@ -55,8 +55,7 @@ func healthSaysWhoLeads(t *testing.T) {
 		code, _ = ask(t, anybody, http.MethodGet)
 		require.Equal(t, http.StatusOK, code)
 
-		_, err := theirs.ForceUnlock(ctx, "boss")
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(theirs.ForceUnlock(ctx, "boss")))
 		require.ErrorIs(t, lease.Extend(ctx, 30*time.Second), redlock.ErrLost)
 		code, s = ask(t, here, http.MethodGet)
 		require.Equal(t, http.StatusServiceUnavailable, code, "its lease is lost")
