@@ -2,13 +2,16 @@ package docker
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -22,9 +25,7 @@ const (
 func docker(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("docker", args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("docker %v: %v\n%s", args, err, out)
-	}
+	require.NoError(t, err, "docker %v: %s", args, out)
 	return strings.TrimSpace(string(out))
 }
 
@@ -32,19 +33,14 @@ func docker(t *testing.T, args ...string) string {
 func container(t *testing.T, service string) string {
 	t.Helper()
 	id := docker(t, "ps", "-aq", "--filter", "label=com.docker.compose.project="+project, "--filter", "label=com.docker.compose.service="+service)
-	if id == "" {
-		t.Fatalf("no container of %s: docker/set up masters3", service)
-	}
+	require.NotEmpty(t, id, "no container of %s: docker/set up masters3", service)
 	return id
 }
 
 func open(t *testing.T) *redlock.Client {
 	t.Helper()
-	client, err := redlock.Open(t.Context(), members, redlock.WithConfig(redlock.Config{TTL: 2 * time.Second, MaxTTL: maxTTL, NoQuorumAfter: 20 * time.Second}),
-		redlock.WithFreshMembers())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := rt.Must(redlock.Open(t.Context(), members, redlock.WithConfig(redlock.Config{TTL: 2 * time.Second, MaxTTL: maxTTL, NoQuorumAfter: 20 * time.Second}),
+		redlock.WithFreshMembers()))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -57,18 +53,12 @@ func TestContainersThatAreBroken(t *testing.T) {
 	}
 	network := docker(t, "network", "ls", "-q", "--filter", "label=com.docker.compose.project="+project, "--filter", "label=com.docker.compose.network=members")
 	client := open(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
+	ctx := rt.Within(t, 5*time.Minute)
 	last := uint64(0)
 	lock := func(t *testing.T) *redlock.Lease {
 		t.Helper()
-		lease, err := client.Mutex("containers").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if lease.Token() <= last {
-			t.Fatalf("token %d after %d", lease.Token(), last)
-		}
+		lease := rt.Must(client.Mutex("containers").Lock(ctx))(t)
+		require.Greater(t, lease.Token(), last)
 		last = lease.Token()
 		return lease
 	}
@@ -92,9 +82,7 @@ func TestContainersThatAreBroken(t *testing.T) {
 				}
 			}()
 			for range 20 {
-				if err := lock(t).Unlock(ctx); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, lock(t).Unlock(ctx))
 			}
 			lease := lock(t)
 			tc.break_(t, m2)
@@ -103,21 +91,15 @@ func TestContainersThatAreBroken(t *testing.T) {
 			case <-ctx.Done():
 				t.Fatal("the lease outlives its majority")
 			}
-			if err := lease.Err(); !errors.Is(err, redlock.ErrLost) {
-				t.Errorf("lease ended with %v", err)
-			}
-			if late := time.Since(lease.ValidUntil()); late > time.Second {
-				t.Errorf("told %v late", late)
-			}
+			assert.ErrorIs(t, lease.Err(), redlock.ErrLost)
+			assert.LessOrEqual(t, time.Since(lease.ValidUntil()), time.Second, "it is told late")
 			if l, err := client.Mutex("containers").TryLock(ctx); err == nil {
 				t.Errorf("granted by a minority, token %d", l.Token())
 			}
 			tc.heal(t, m2)
 			tc.heal(t, m3)
 			healed = true
-			if err := lock(t).Unlock(ctx); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, lock(t).Unlock(ctx))
 		})
 	}
 }
