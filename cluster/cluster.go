@@ -315,6 +315,14 @@ func (cl *Cluster) StateOf(s uint16) member.State {
 	return st
 }
 
+// Waiting implements member.Paced, for the master that serves the slot.
+func (cl *Cluster) Waiting(s uint16) (since time.Time, ok bool) {
+	if m := cl.table.Load().of(s); m != nil {
+		return m.node.Waiting(s)
+	}
+	return time.Time{}, false
+}
+
 // Processes implements member.Spread: those of the masters that serve slots, as far as is known.
 func (cl *Cluster) Processes() (out []member.Process) {
 	for _, m := range cl.table.Load().masters[1:] {

@@ -97,6 +97,13 @@ type Briefed interface {
 	Brief() Brief
 }
 
+// Paced is a Member that answers calls one after the other, and tells how it gets on.
+type Paced interface {
+	// Waiting is since when the first call in line has been first: the last answer came then, or the
+	// call was submitted. The line is that of calls for a slot. If it is empty, ok is false.
+	Waiting(slot uint16) (since time.Time, ok bool)
+}
+
 // Guarded is a Member that may have been made without a restart guard.
 type Guarded interface {
 	// Guarded reports whether the member keeps from voting while it may have forgotten.

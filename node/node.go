@@ -99,6 +99,14 @@ func (n *Node) State() member.State { return n.published.Load().state }
 // Brief implements member.Briefed.
 func (n *Node) Brief() member.Brief { return n.published.Load().state.Brief() }
 
+// Waiting implements member.Paced.
+func (n *Node) Waiting(uint16) (since time.Time, ok bool) {
+	if s := n.published.Load().session; s != nil {
+		return s.waiting()
+	}
+	return time.Time{}, false
+}
+
 // WhyNot returns what keeps the node from voting, and nil while it votes. It is the error that a
 // call gets: one that wraps member.ErrDown, member.ErrConnecting or member.ErrQuarantined.
 func (n *Node) WhyNot() error {

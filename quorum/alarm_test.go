@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -67,6 +68,46 @@ func TestWaitThatWasOversleptGetsAsLongAgain(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, Undecided, v)
 			require.Equal(t, c.takes, time.Since(now))
+		})
+	}
+}
+
+// A member that goes on answering other calls of the line is busy and not silent: it is waited for, but not for ever.
+func TestBusyMemberIsWaitedForLongerThanASilentOne(t *testing.T) {
+	const timeout = 100 * time.Millisecond
+	for name, c := range map[string]struct {
+		last  time.Duration // since when the call at the head of the line stands there; -1: the line is empty
+		every time.Duration // how often that changes; 0: never
+		takes time.Duration
+	}{
+		"silent":                   {0, 0, timeout},
+		"silent since a while ago": {-50 * time.Millisecond, 0, timeout},
+		"nothing in line":          {-1, 0, timeout},
+		"silent from now on":       {70 * time.Millisecond, 0, 170 * time.Millisecond},
+		"busy":                     {0, 30 * time.Millisecond, Patience * timeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faketime.Test(t, func(t *testing.T) {
+				fs, ms := fakes(3)
+				began := time.Now()
+				fs[1].waiting = func() (time.Time, bool) {
+					if c.every > 0 {
+						return began.Add(time.Since(began).Truncate(c.every)), true
+					}
+					if c.last == -1 {
+						return time.Now(), false
+					}
+					return began.Add(c.last), true
+				}
+				fs[2].waiting = func() (time.Time, bool) { return time.Now(), true } // has answered: it is not waited for
+				r := new(Rounds).Start(ms, &Question{To: All(3), Need: 2, Judge: &judge{}})
+				defer r.Free()
+				fs[2].answer(member.Refused, errors.New("refused"))
+				v, err := r.Wait(t.Context(), began, timeout)
+				require.NoError(t, err)
+				require.Equal(t, Undecided, v)
+				require.Equal(t, c.takes, time.Since(began))
+			})
 		})
 	}
 }

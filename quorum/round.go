@@ -48,12 +48,13 @@ type Rounds struct {
 // stall watchdog.
 type Round struct {
 	Question
-	rounds *Rounds
-	calls  []member.Call
-	cmd    []byte
-	wake   chan struct{} // capacity 1: Wait is to look again
-	alarm  alarm         // guarded by the mutex of rounds.alarms
-	refs   atomic.Int32  // calls not done yet, and the caller
+	rounds  *Rounds
+	members []member.Member
+	calls   []member.Call
+	cmd     []byte
+	wake    chan struct{} // capacity 1: Wait is to look again
+	alarm   alarm         // guarded by the mutex of rounds.alarms
+	refs    atomic.Int32  // calls not done yet, and the caller
 
 	mu      sync.Mutex // guards the fields below; never held around Submit or Judge
 	votes   []Vote
@@ -66,7 +67,7 @@ type Round struct {
 
 // Start submits q to the members of q.To, in order, and keeps nothing of q. The caller owns the round until it calls Free.
 func (p *Rounds) Start(members []member.Member, q *Question) *Round {
-	r := p.prepare(len(members), q)
+	r := p.prepare(members, q)
 	for i, m := range members {
 		if q.To.Has(i) {
 			m.Submit(&r.calls[i])
@@ -80,7 +81,7 @@ func (p *Rounds) Start(members []member.Member, q *Question) *Round {
 func (p *Rounds) StartAll(members []member.Member, questions []Question) []*Round {
 	rounds := make([]*Round, len(questions))
 	for k := range questions {
-		rounds[k] = p.prepare(len(members), &questions[k])
+		rounds[k] = p.prepare(members, &questions[k])
 	}
 	calls := make([]*member.Call, 0, len(questions))
 	for i, m := range members {
@@ -101,8 +102,9 @@ func (p *Rounds) StartAll(members []member.Member, questions []Question) []*Roun
 	return rounds
 }
 
-// prepare makes a round of n members whose calls are ready to be submitted.
-func (p *Rounds) prepare(n int, q *Question) *Round {
+// prepare makes a round of members whose calls are ready to be submitted.
+func (p *Rounds) prepare(members []member.Member, q *Question) *Round {
+	n := len(members)
 	r, _ := p.pool.Get().(*Round)
 	if r == nil {
 		r = &Round{rounds: p, wake: make(chan struct{}, 1)}
@@ -110,7 +112,7 @@ func (p *Rounds) prepare(n int, q *Question) *Round {
 	if len(r.calls) != n {
 		r.calls, r.votes, r.errs = make([]member.Call, n), make([]Vote, n), make([]error, n)
 	}
-	r.Question = *q
+	r.Question, r.members = *q, members
 	r.cmd = append(r.cmd[:0], q.Cmd...)
 	r.Cmd = r.cmd
 	asked := q.To.Len()
@@ -161,6 +163,9 @@ func (r *Round) Done(c *member.Call) {
 // Wait returns when the round is decided. It returns Undecided with a nil error timeout after the moment since, and
 // Undecided with ctx's error if ctx ends first. A decision wins over both. A timeout of 0 means none. If this process
 // did not run while it waited, Wait waits once more, for at most the timeout, so that answers can still be read.
+//
+// A member is silent since its last answer to any call of its line, because it answers them in their order. So Wait waits longer
+// for one that is merely busy, Patience timeouts in all.
 func (r *Round) Wait(ctx context.Context, since time.Time, timeout time.Duration) (Verdict, error) {
 	if v := r.result(); v != Undecided {
 		return v, nil
@@ -172,8 +177,15 @@ func (r *Round) Wait(ctx context.Context, since time.Time, timeout time.Duration
 	for {
 		select {
 		case <-r.wake:
-			if v := r.result(); v != Undecided || timeout > 0 && r.rounds.alarms.over(r) {
+			if v := r.result(); v != Undecided {
 				return v, nil
+			}
+			if timeout > 0 && r.rounds.alarms.over(r) {
+				until := r.silentAt(since, timeout)
+				if !until.After(time.Now()) {
+					return Undecided, nil
+				}
+				r.rounds.alarms.set(r, until, timeout)
 			}
 		case <-ctx.Done():
 			if v := r.result(); v != Undecided {
@@ -182,6 +194,32 @@ func (r *Round) Wait(ctx context.Context, since time.Time, timeout time.Duration
 			return Undecided, ctx.Err()
 		}
 	}
+}
+
+// Patience is how many timeouts a member is waited for that goes on answering other calls.
+const Patience = 4
+
+// silentAt is when the last of the members whose answers are open will have been silent for a timeout; zero: nobody can tell.
+func (r *Round) silentAt(since time.Time, timeout time.Duration) (at time.Time) {
+	r.mu.Lock()
+	open := Set(0)
+	for i, v := range r.votes {
+		if v == Open {
+			open = open.With(i)
+		}
+	}
+	r.mu.Unlock()
+	for i, m := range r.members {
+		if p, ok := m.(member.Paced); ok && open.Has(i) {
+			if last, waits := p.Waiting(r.Slot); waits && last.After(at) {
+				at = last
+			}
+		}
+	}
+	if most := since.Add(Patience * timeout); at.Add(timeout).After(most) {
+		return most
+	}
+	return at.Add(timeout)
 }
 
 // look wakes the Wait of the round, if there is one.
@@ -223,7 +261,7 @@ func (r *Round) unref() {
 	case <-r.wake:
 	default:
 	}
-	r.Question = Question{}
+	r.Question, r.members = Question{}, nil
 	if cap(r.cmd) > 16<<10 { // an unusually long name must not stay in the pool
 		r.cmd = nil
 	}

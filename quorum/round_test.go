@@ -24,6 +24,15 @@ type fake struct {
 	got  []*member.Call
 	auto member.Outcome // answer inside Submit, if not Unanswered
 	err  error
+
+	waiting func() (time.Time, bool) // nil: nothing is in line
+}
+
+func (f *fake) Waiting(uint16) (since time.Time, ok bool) {
+	if f.waiting == nil {
+		return time.Time{}, false
+	}
+	return f.waiting()
 }
 
 func (f *fake) Name() string                   { return f.name }

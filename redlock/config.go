@@ -36,7 +36,8 @@ type Config struct {
 	Drift float64
 	// MemberTimeout is how long a round waits for members that do not answer, while their votes
 	// still matter. It does not delay a healthy call, because a round ends as soon as it is
-	// decided. Default: 200 ms.
+	// decided. A member that goes on answering other calls of the client is busy: it is waited for
+	// up to four times as long. Default: 200 ms.
 	MemberTimeout time.Duration
 	// NoQuorumAfter is how long Lock tolerates having no reachable majority before it returns
 	// ErrNoQuorum. Default: 2 s. If it is negative, Lock waits until its context ends.

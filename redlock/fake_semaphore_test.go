@@ -421,6 +421,36 @@ func TestClientAsksForTheSlotThatItGaveBackLast(t *testing.T) {
 	}, redlock.Quiet)
 }
 
+// Members that execute one call after the other, and are longer about all of them than MemberTimeout, are not silent: neither a call
+// that does not wait nor a release gives them up.
+func TestMembersThatAreMerelyBusyAreWaitedFor(t *testing.T) {
+	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+		taught(t, cluster)
+		p.EveryLink(func(l *redistest.Link) {
+			for _, s := range []script.Script{script.SemAcquire, script.SemRelease} {
+				l.Call(redistest.WithArg(s.SHA), -1, func([]string) { time.Sleep(50 * time.Millisecond) })
+			}
+		})
+		const callers = 12 // 600 ms
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				l, err := p.Semaphore(fmt.Sprint("k", i), 1).TryAcquire(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := l.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(time.Second)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
+}
+
 // Members that do not answer are not taken for members that refuse.
 func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
