@@ -342,7 +342,7 @@ func (a *attempt) claim(s *ballot.Step, now time.Time) {
 	}
 	for _, o := range s.Offers {
 		a.ask(opClaim, quorum.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
-			return a.wire.Claim(b, a.owner, o.Had, o.Slots, ttl, a.c.cfg.Entry)
+			return a.wire.Claim(b, a.owner, o.Had, o.Slots, ttl, a.c.cfg.Entry, a.b.Waited())
 		}, false).Free()
 	}
 	if s.To != 0 {

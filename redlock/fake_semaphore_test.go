@@ -421,6 +421,49 @@ func TestClientAsksForTheSlotThatItGaveBackLast(t *testing.T) {
 	}, redlock.Quiet)
 }
 
+// Members are asked in different orders, so callers meet at slots: as many tries at once as there are free slots all get one. Few
+// meet: the callers of a client spread, and nobody who does not wait is in line. Of who is one too many, a majority says so.
+func TestAsManyTriesAtOnceAsThereAreFreeSlotsAllGetOne(t *testing.T) {
+	const clients, each = 5, 40
+	redlock.Among(t, 3, clients, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
+		taught(t, cluster)
+		var rules []*redistest.Rule
+		for i, p := range all {
+			p.Jitter(uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
+			for _, s := range script.Own() {
+				rules = append(rules, p.Count(s)...)
+			}
+		}
+		judge, leases := newPermitJudge(clients*each), make(chan *redlock.Lease, clients*each)
+		var wg sync.WaitGroup
+		for i := range clients * each {
+			wg.Go(func() {
+				l, err := all[i%clients].Semaphore("k", clients*each).TryAcquire(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				judge.granted(l)
+				leases <- l
+			})
+		}
+		wg.Wait()
+		close(leases)
+		require.Empty(t, judge.wrong)
+		calls := 0
+		for _, n := range redlock.Hits(rules) {
+			calls += n
+		}
+		t.Logf("%.1f calls for each try", float64(calls)/(clients*each))
+		require.ErrorIs(t, rt.Err(all[0].Semaphore("k", clients*each).TryAcquire(t.Context())), redlock.ErrHeld)
+		for l := range leases {
+			unlock(t, l)
+		}
+		time.Sleep(time.Second)
+		redlock.Leftovers(t, cluster)
+	}, redlock.Quiet)
+}
+
 // Members that execute one call after the other, and are longer about all of them than MemberTimeout, are not silent: neither a call
 // that does not wait nor a release gives them up.
 func TestMembersThatAreMerelyBusyAreWaitedFor(t *testing.T) {

@@ -33,6 +33,7 @@ const (
 type result struct {
 	ballot.Grant
 	waited bool
+	met    bool // a call that does not wait was in the way of others, as they were in its way
 }
 
 // check explains why a call about a lock cannot begin.
@@ -258,7 +259,7 @@ func (c *Client) attempts(ctx, in context.Context, w *want, past ballot.Past) (*
 func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *ballot.Step, now time.Time) (*Lease, result, error) {
 	for {
 		err := a.run(ctx, s, now)
-		res := result{Grant: s.Grant, waited: s.Do != ballot.Listen && a.b.Waited()}
+		res := result{Grant: s.Grant, waited: s.Do != ballot.Listen && a.b.Waited(), met: s.Do == ballot.Lose && s.Cause == ballot.Stuck}
 		if err == nil {
 			l, err := a.lease(ctx, res)
 			return l, res, err

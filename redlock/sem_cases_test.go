@@ -63,7 +63,7 @@ func (c *semCall) command(l script.Lock) member.Command {
 	case opRelease:
 		return l.Release(nil, c.owner, c.hint)
 	case "claim":
-		return l.Claim(nil, c.owner, c.had, c.claims, c.ttl, c.entry)
+		return l.Claim(nil, c.owner, c.had, c.claims, c.ttl, c.entry, c.asked.N > 0)
 	case opRaise:
 		return l.Raise(nil, c.owner, 0)
 	case opRejoin:

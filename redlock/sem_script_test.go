@@ -240,7 +240,7 @@ func playPermits(t *testing.T, server redistest.Server, seed uint64, steps int) 
 			if r.IntN(5) == 0 {
 				has = nil
 			}
-			said = p.asks(l.Claim(nil, owner, has, want, ttl, 6*ttl))
+			said = p.asks(l.Claim(nil, owner, has, want, ttl, 6*ttl, r.IntN(4) > 0))
 			what = fmt.Sprintf("claim of %v for %v", has, want)
 		case 7:
 			lease := permit.List{{Slot: r.IntN(most), Token: max(1, p.last["0"])}}
@@ -287,5 +287,19 @@ func (p *permits) risen(what string, before, after permitState, rejoined bool) {
 			require.Greater(p, token, p.last[slot], "%s: slot %s", what, slot)
 		}
 		p.last[slot] = max(p.last[slot], token)
+	}
+}
+
+// Calls in a row that ask once begin at slots that lie apart, however many slots there are.
+func TestTriesOfAClientSpreadOverTheSlots(t *testing.T) {
+	for _, limit := range []int{10, 1000, 4096} {
+		var s slots
+		var all []int
+		for range limit / 5 {
+			all = append(all, s.another(limit))
+		}
+		slices.Sort(all)
+		require.Len(t, slices.Compact(all), limit/5)
+		require.True(t, 0 <= all[0] && all[len(all)-1] < limit)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -76,9 +77,10 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 	return s.m.c.acquire(ctx, s.want(opAcquirePermit))
 }
 
-// TryAcquire asks once and does not wait for a permit. It takes one round trip, and one more if
-// members have given different slots. It fails with ErrHeld if so many slots are taken, and also if
-// others wait, and with ErrLimit as Acquire, or if the stored limit is 0. Otherwise it does what Mutex.TryLock does.
+// TryAcquire does not wait for a permit. It takes one round trip, and a few more if it meets others
+// at the same slots: it gets a permit while there are as many free slots as callers. It fails with
+// ErrHeld if so many slots are taken, and also if others wait, and with ErrLimit as Acquire, or if the
+// stored limit is 0. Otherwise it does what Mutex.TryLock does.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
 	w := s.want(opTryAcquirePermit)
 	w.try = true
@@ -198,22 +200,34 @@ func permitsAsked(l script.Lock, t *terms, _ *Config) script.Lock {
 // permit gets a permit by attempts of the caller's own. It asks first for the slot that this client
 // has given back last, so processes settle on slots of their own. If it waits, it waits in the lane
 // of any slot: else the lanes of some slots would stay longer than those of others.
-func (c *Client) permit(ctx, in context.Context, w want) (*Lease, result, error) {
+//
+// A call that does not wait, and lost although no majority refused it, met others at the same slots. After a
+// pause it asks for another slot: those that it met may have left one. All pauses together last at most
+// MemberTimeout.
+func (c *Client) permit(ctx, in context.Context, w want) (l *Lease, res result, err error) {
 	t := *w.terms
 	p := *t.permits
-	if p.want = c.slots.take(w.name); p.want >= p.limit {
-		p.want = -1
-	}
 	p.once = true
 	p.gate = uint8(int(slot.Of(c.cfg.keyOf(w.name))) % len(c.members))
 	t.permits, w.terms = &p, &t
-	if p.n > 1 {
-		l, res, err := c.several(ctx, in, w)
-		return l, res, c.unlessNone(ctx, &w, err)
+	for pause := time.Millisecond; ; pause *= 2 {
+		if p.want = c.slots.take(w.name); p.want >= p.limit {
+			p.want = -1
+		}
+		if p.want < 0 && w.try {
+			p.want = c.slots.another(p.limit)
+		}
+		if p.n > 1 {
+			l, res, err = c.several(ctx, in, w)
+		} else {
+			p.known = c.limits.get(w.name)
+			l, res, err = c.compete(ctx, in, w)
+		}
+		if !res.met || ctx.Err() != nil || pause > c.cfg.MemberTimeout/2 {
+			return l, res, c.unlessNone(ctx, &w, err)
+		}
+		c.pause(ctx, pause)
 	}
-	p.known = c.limits.get(w.name)
-	l, res, err := c.compete(ctx, in, w)
-	return l, res, c.unlessNone(ctx, &w, err)
 }
 
 // permitsHeld has the slots of a new lease asked for at the members that have not given them, after
@@ -269,8 +283,9 @@ func permitsLeft(h *hold) {
 
 // slots are those that this client has given back, by the name of the semaphore: the last first.
 type slots struct {
-	mu sync.Mutex
-	m  map[string][]int
+	mu   sync.Mutex
+	m    map[string][]int
+	turn uint32 // how far the client has come round all slots, in parts of 2^32
 }
 
 // Bounds of what is remembered.
@@ -310,4 +325,16 @@ func (s *slots) take(name string) int {
 	}
 	s.m[name] = all[:len(all)-1]
 	return all[len(all)-1]
+}
+
+// another returns a slot for a call that asks once. Turns by the golden ratio spread any number of calls in a row over all slots,
+// so few of those meet that a client makes at the same time. Clients begin anywhere.
+func (s *slots) another(limit int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.turn == 0 {
+		s.turn = rand.Uint32()
+	}
+	s.turn += 2654435769
+	return int(uint64(s.turn) * uint64(limit) >> 32)
 }

@@ -167,8 +167,14 @@ func (b *Ballot) Next(s *Step, now time.Time, states []member.State) {
 	}
 }
 
-// pollEnd is when members that have not answered count as silent.
-func (b *Ballot) pollEnd() time.Time { return b.poll.sent.Add(b.terms.Timeout) }
+// pollEnd is when members that have not answered count as silent, unless they are busy: see quorum.Round.Wait. Who claims does not
+// wait for a round: all members have just answered then.
+func (b *Ballot) pollEnd() time.Time {
+	if b.phase == aligning {
+		return b.poll.sent.Add(quorum.Patience * b.terms.Timeout)
+	}
+	return b.poll.sent.Add(b.terms.Timeout)
+}
 
 func (b *Ballot) silent(now time.Time) bool { return clock.Until(b.pollEnd(), now) <= 0 }
 

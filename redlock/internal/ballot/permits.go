@@ -411,9 +411,9 @@ func (b *Ballot) ClaimAnswered(i int, a *Answer, lease time.Duration) quorum.Vot
 }
 
 // tryGate goes on with an attempt that never waits, if a majority has given slots, but not the same
-// ones: the other members are claimed those of the gate, once. It reports whether it does.
+// ones: the others of those that answered are claimed those of the gate, once. It reports whether it does.
 func (b *Ballot) tryGate(now time.Time) bool {
-	if b.poll.open != 0 {
+	if b.poll.open != 0 && !b.silent(now) {
 		return false
 	}
 	states := b.permits.states
@@ -438,7 +438,7 @@ func (b *Ballot) aligns(s *Step, now time.Time, states []member.State) {
 		b.poll.sent = now
 		s.Do = Claim
 		for i := range b.m {
-			if !(b.valid(i, now, states) && slices.Equal(b.permits.at[i].list.Slots(), b.permits.followed)) {
+			if b.m[i].pending == 0 && !(b.valid(i, now, states) && slices.Equal(b.permits.at[i].list.Slots(), b.permits.followed)) {
 				b.claim(s, i, b.permits.followed, now, states)
 			}
 		}

@@ -81,7 +81,7 @@ func TestWaitersAreSpreadOverTheSlots(t *testing.T) {
 		_, err := fmt.Sscan(wait[len(wait)-4], &slot)
 		require.NoError(t, err)
 		of[slot]++
-		back, _ := words(t, once.Claim(nil, owner, nil, nil, time.Second, time.Second).Cmd)
+		back, _ := words(t, once.Claim(nil, owner, nil, nil, time.Second, time.Second, true).Cmd)
 		require.Equal(t, fmt.Sprint("-", slot), back[len(back)-6], "whoever gives up a vote goes back to its lane")
 		wait, _ = words(t, always.Wait(nil, owner, time.Second, time.Second, 0).Cmd)
 		require.Equal(t, "3", wait[len(wait)-4])

@@ -91,8 +91,9 @@ func (l *Lock) Held() permit.List {
 
 // Claim gives up the vote had, and asks for the slots of want alone; nil: for none, so that the
 // owner goes back to its lane for the duration entry. A slot that is in both stays the owner's. If
-// the member has given the owner something else than had, it only says what. The reply is an Answer.
-func (l *Lock) Claim(buf *[]byte, owner string, had permit.List, want []int, ttl, entry time.Duration) member.Command {
+// the member has given the owner something else than had, it only says what. An owner that is given
+// nothing stands in the member's line, if it waits. The reply is an Answer.
+func (l *Lock) Claim(buf *[]byte, owner string, had permit.List, want []int, ttl, entry time.Duration, waits bool) member.Command {
 	f := l.begin(buf, &l.how.claim)
 	f.text(owner)
 	f.permits(had)
@@ -114,7 +115,11 @@ func (l *Lock) Claim(buf *[]byte, owner string, had permit.List, want []int, ttl
 	f.millis(entry)
 	f.number(int64(l.asks.Limit))
 	f.number(l.asks.Known)
-	f.number(int64(l.asks.N))
+	n := 0
+	if waits {
+		n = l.asks.N
+	}
+	f.number(int64(n))
 	return l.end(&f, &l.how.claim)
 }
 

@@ -1,7 +1,8 @@
 -- Gives up a vote, and asks for certain slots alone: those that the attempt has at the member whom all follow.
 --   KEYS, ARGV[1], ARGV[#ARGV] as in sem_acquire.lua   ARGV[2] owner   ARGV[3] what it gives up, "slot:token…", or ''
 --   ARGV[4] the slots that it asks for, "3 5"; none, "-3": it goes back to the line, for slot 3 first   ARGV[5] TTL of a grant, ms
---   ARGV[6] lifetime of the entry, ms   ARGV[7] limit   ARGV[8] the stored limit that the client knows   ARGV[9] how many permits
+--   ARGV[6] lifetime of the entry, ms   ARGV[7] limit   ARGV[8] the stored limit that the client knows
+--   ARGV[9] how many permits; 0: it stands in no line
 -- A slot that is both given up and asked for stays the owner's, with its token. If the owner has something else here than what
 -- it gives up, only that is said. Returns as sem_wait.lua.
 --include time.lua
@@ -57,5 +58,5 @@ clear()
 if not done then return why end
 if #missing > 0 then wish(owner, missing, ttl, entry, limit) end
 if record then return {permits(record), now, successor(cap or limit, permits(record)), 0, told} end
-stand(owner, ttl, entry, asks[1] or back or 0, limit, ARGV[9])
+if ARGV[9] ~= '0' then stand(owner, ttl, entry, asks[1] or back or 0, limit, ARGV[9]) end
 return {refusal(entry), now, '-', 0, told}
