@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -301,6 +302,33 @@ func TestSuiteFindsTheFaultOfEveryBrokenGuard(t *testing.T) {
 				return write()
 			}
 		}), "ClaimWaitsForWhatHasEntered"},
+		{"lets those that enter pass a claim", func() Fixture {
+			s := newShelf()
+			var inside atomic.Int64
+			s.enter = func(ctx context.Context, resource string, token uint64, write func() error) error {
+				inside.Add(1)
+				defer inside.Add(-1)
+				if err := fence.Admit(resource, s.guard.Highest(resource), token); err != nil {
+					return err
+				}
+				return write()
+			}
+			f := s.fixture()
+			f.Guard = checkFunc(func(ctx context.Context, resource string, token uint64) error {
+				for inside.Load() > 0 && resource == "r" && token == 34 {
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
+					runtime.Gosched()
+				}
+				return s.guard.Check(ctx, resource, token)
+			})
+			return f
+		}, "ClaimComesBetweenOverlappingWrites"},
+		{"acknowledges what it has written after the end", ending(func(s *shelf, _ error) error { return nil }), "EndedTransactionIsNotAcknowledged"},
+		{"writes what it has written after the end", ending(func(s *shelf, err error) error {
+			return errors.Join(err, s.Overwrite(context.Background(), "end", "six"))
+		}), "EndedTransactionIsNotAcknowledged"},
 		{"tells of a claim that is not on disk", shelved(func(s *shelf) {
 			s.kept = func() map[string]uint64 { return map[string]uint64{"s": 1<<53 + 1} }
 		}), "CrashForgetsNoClaim"},
@@ -320,7 +348,23 @@ func TestSuitePassesARightGuard(t *testing.T) {
 		m := new(fence.Memory)
 		return Fixture{Guard: m, Reopen: func() (fence.Guard, error) { return m, nil }}
 	}))
-	assert.Empty(t, failing(t, func() Fixture { return newShelf().fixture() }))
+	assert.Empty(t, failing(t, ending(func(_ *shelf, err error) error { return err })))
+}
+
+// ending makes a right storage that ends transactions, but for what fault makes of it.
+func ending(fault func(s *shelf, err error) error) func() Fixture {
+	return func() Fixture {
+		s := newShelf()
+		f := s.fixture()
+		f.Endings = []Ending{{Name: "end", Put: func(ctx context.Context, resource string, token uint64, value string, entered func()) error {
+			if err := s.guard.Check(ctx, resource, token); err != nil {
+				return err
+			}
+			entered()
+			return fault(s, errors.New("ended"))
+		}}}
+		return f
+	}
 }
 
 // shelf is a right storage in memory, of which a test takes a part out.

@@ -82,9 +82,11 @@ func claimAmongWrites(t testing.TB, f Fixture) {
 	var accepted, refused atomic.Int64
 	var wg sync.WaitGroup
 	begun := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
 	for worker := range workers {
 		wg.Go(func() {
-			for n := 0; ; n++ {
+			defer begin()
+			for n := 0; accepted.Load() < 2*stream; n++ { // of a storage that refuses nobody
 				pause := sync.OnceFunc(func() { time.Sleep(5 * time.Millisecond) })
 				err := f.Storage.Put(t.Context(), "r", 33, fmt.Sprint(worker, n), pause)
 				pause() // of a storage whose check and write are one step
@@ -98,7 +100,7 @@ func claimAmongWrites(t testing.TB, f Fixture) {
 				}
 				switch accepted.Add(1) {
 				case workers:
-					close(begun)
+					begin()
 				case stream:
 					cancel()
 				}

@@ -5,6 +5,7 @@ package fencing
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -248,4 +249,77 @@ func TestTriggerRefusesWritesThatHaveNotEntered(t *testing.T) {
 		_, err = db.ExecContext(ctx, "DELETE FROM data")
 		refused(err)
 	})
+}
+
+// Rows are reached by other names than that of their table, and a transaction may have entered several locks. The fence
+// table is the one that the trigger was made with, whatever the search_path of the writer.
+func TestTriggerRefusesWritesByOtherWays(t *testing.T) {
+	t.Parallel()
+	d := postgres(t)
+	db := d.connect(t)
+	g := d.guard(t, db)
+	ctx := t.Context()
+	do := func(statements ...string) {
+		t.Helper()
+		for _, s := range statements {
+			require.NoError(t, rt.Err(db.ExecContext(ctx, s)), s)
+		}
+	}
+	do("CREATE TABLE parts (id INT, v INT) PARTITION BY RANGE (id)", "CREATE TABLE part1 PARTITION OF parts FOR VALUES FROM (0) TO (100)",
+		"CREATE TABLE parent (id INT, v INT)", "CREATE TABLE child () INHERITS (parent)", "CREATE SCHEMA tenant", "CREATE TABLE tenant.redquorum_fence (LIKE redquorum_fence)")
+	for table, lock := range map[string]string{"parts": "A", "child": "B", "data": ""} {
+		var names []string
+		if lock != "" {
+			names = append(names, lock)
+		}
+		for range 2 {
+			do(rt.Must(g.Trigger(table, names...))(t)...)
+		}
+	}
+	do(rt.Must(g.Trigger("part1", "A"))(t)...) // as who has not trusted that of its parent
+	do("CREATE TABLE part2 PARTITION OF parts FOR VALUES FROM (100) TO (200)")
+	ways := map[string][]string{
+		"A": {"INSERT INTO parts VALUES (1, 7), (101, 7)", "INSERT INTO part1 VALUES (2, 7)", "UPDATE part1 SET v = 8", "UPDATE part2 SET id = 102", "UPDATE parts SET id = 3 WHERE id = 102", "DELETE FROM part1"},
+		"B": {"INSERT INTO child VALUES (1, 7)", "UPDATE parent SET v = 8", "DELETE FROM parent", "TRUNCATE parent"},
+		"":  {"INSERT INTO data VALUES ('k', 'v')", "TRUNCATE data"},
+	}
+	run := func(tx *sql.Tx, locks ...string) (err error) {
+		for _, lock := range locks {
+			for _, s := range ways[lock] {
+				err = errors.Join(err, rt.Err(tx.ExecContext(ctx, s)))
+			}
+		}
+		return err
+	}
+	require.NoError(t, errors.Join(g.Check(ctx, "A", 5), g.Check(ctx, "B", 5), g.Check(ctx, "C", 5)))
+	ways["left"] = []string{"INSERT INTO parts VALUES (1, 7), (101, 7)", "INSERT INTO child VALUES (1, 7)"}
+	require.NoError(t, g.Tx(ctx, nil, "A", 5, func(tx *sql.Tx) error {
+		return errors.Join(g.Enter(ctx, tx, "B", 5), g.Enter(ctx, tx, "C", 5), g.Enter(ctx, tx, "B", 5), run(tx, "A", "B", "", "left"))
+	}), "it has entered all")
+	for _, lock := range []string{"A", "B"} {
+		other := map[string]string{"A": "B", "B": "A"}[lock]
+		for _, s := range ways[lock] {
+			assert.ErrorContains(t, rt.Err(db.ExecContext(ctx, s)), "has not entered", s)
+			assert.ErrorContains(t, g.Tx(ctx, nil, other, 5, func(tx *sql.Tx) error { return rt.Err(tx.ExecContext(ctx, s)) }), "has not entered", "with %s: %s", other, s)
+		}
+	}
+
+	do("INSERT INTO tenant.redquorum_fence VALUES ('A', 4)") // who enters there is overtaken here
+	for path, token := range map[string]uint64{"tenant": 4, "nowhere": 5} {
+		tx := rt.Must(db.BeginTx(ctx, nil))(t)
+		if path == "nowhere" {
+			require.NoError(t, g.Enter(ctx, tx, "A", token))
+		}
+		require.NoError(t, rt.Err(tx.ExecContext(ctx, "SET LOCAL search_path = "+path)))
+		if path == "tenant" {
+			require.NoError(t, g.Enter(ctx, tx, "A", token))
+		}
+		_, err := tx.ExecContext(ctx, "UPDATE public.parts SET v = 9")
+		if path == "tenant" {
+			assert.ErrorContains(t, err, "greater token")
+		} else {
+			assert.NoError(t, err)
+		}
+		require.NoError(t, tx.Rollback())
+	}
 }
