@@ -35,7 +35,7 @@ type service struct {
 
 const method = "/test.Store/Call"
 
-func start(t *testing.T, guard fence.AtomicGuard) (*service, *grpc.ClientConn) {
+func start(t *testing.T, guard fence.AtomicGuard, options ...grpc.DialOption) (*service, *grpc.ClientConn) {
 	s := &service{guard: guard, values: map[string]string{}}
 	server := grpc.NewServer(grpc.UnaryInterceptor(UnaryServer(guard, func(method string, request any) (string, bool) {
 		name, _, _ := cut(request.(*wrapperspb.BytesValue).Value)
@@ -56,8 +56,9 @@ func start(t *testing.T, guard fence.AtomicGuard) (*service, *grpc.ClientConn) {
 	listener := bufconn.Listen(1 << 20)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(UnaryClient()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	options = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(UnaryClient()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })}, options...)
+	conn, err := grpc.NewClient("passthrough:///test", options...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return s, conn
@@ -192,6 +193,46 @@ func (c claims) Check(ctx context.Context, resource string, token uint64) error 
 		return err
 	}
 	return nil
+}
+
+// calls are a storage over the service.
+type calls struct {
+	remote
+	service *service
+	guard   *fence.Memory
+}
+
+func (c calls) Get(ctx context.Context, resource string) (value string, err error) {
+	for { // as the holder of the greatest token, whoever that is
+		err = c.guard.Do(ctx, resource, max(1, c.guard.Highest(resource)), func() error { value = c.service.values[resource]; return nil })
+		if !errors.Is(err, fence.ErrStale) {
+			return value, err
+		}
+	}
+}
+
+func (c calls) Put(ctx context.Context, resource string, token uint64, value string, _ func()) error {
+	_, err := ask(with(ctx, strconv.FormatUint(token, 10)), c.ClientConn, "!"+resource+"="+value)
+	return errors.Join(Error(err), err)
+}
+
+func (c calls) Overwrite(context.Context, string, string) error { return errors.ErrUnsupported }
+
+// Something between sends calls twice, or late. They write what they write, so no more than the first one counts.
+func TestRepeatedCallsLoseNothing(t *testing.T) {
+	t.Parallel()
+	guard, b := new(fence.Memory), fencetest.NewBetween(t)
+	s, conn := start(t, guard, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		answer, err := fencetest.Send(b, func() (*wrapperspb.BytesValue, error) {
+			answer := new(wrapperspb.BytesValue)
+			return answer, invoke(ctx, method, in, answer, conn, options...)
+		})
+		out.(*wrapperspb.BytesValue).Value = answer.Value
+		return err
+	}))
+	f := calls{remote{conn}, s, guard}
+	result := fencetest.Set(t, fencetest.Fixture{Guard: f, Storage: f}, fencetest.Guarded, 100)
+	assert.Zero(t, result.Lost, "%v", result)
 }
 
 func TestClientSendsTheTokenOfTheInnermostLease(t *testing.T) {

@@ -295,8 +295,12 @@ type remote struct {
 }
 
 func newRemote(t *testing.T) remote {
+	return newRemoteBehind(t, func(h http.Handler) http.Handler { return h })
+}
+
+func newRemoteBehind(t *testing.T, between func(http.Handler) http.Handler) remote {
 	s := newShelf()
-	r := remote{httptest.NewServer(s.handler()), httptest.NewServer(s)}
+	r := remote{httptest.NewServer(between(s.handler())), httptest.NewServer(s)}
 	t.Cleanup(r.Server.Close)
 	t.Cleanup(r.open.Close)
 	return r
@@ -361,6 +365,14 @@ func TestGuardedServiceLosesNothing(t *testing.T) {
 		s := newRemote(t)
 		return fencetest.Fixture{Guard: s, Storage: s}
 	}, 100)
+}
+
+// Something between sends requests twice, or late. They write what they write, so no more than the first one counts.
+func TestRepeatedRequestsLoseNothing(t *testing.T) {
+	t.Parallel()
+	s := newRemoteBehind(t, fencetest.NewBetween(t).Handler)
+	result := fencetest.Set(t, fencetest.Fixture{Guard: s, Storage: s}, fencetest.Guarded, 100)
+	assert.Zero(t, result.Lost, "%v", result)
 }
 
 func TestRequestOfAnEndedContextIsNotRun(t *testing.T) {

@@ -106,6 +106,18 @@ func TestGuardedServerLosesNothing(t *testing.T) {
 	}, 100)
 }
 
+// Something between sends commands twice, or late. They write what they write, so no more than the first one counts.
+func TestRepeatedCommandsLoseNothing(t *testing.T) {
+	t.Parallel()
+	f := over(rt.Embedded(t, 1).Servers[0])
+	eval, b := f.Guard.(*Guard).eval, fencetest.NewBetween(t)
+	f.Guard.(*Guard).eval = func(ctx context.Context, script string, keys []string, args ...string) (any, error) {
+		return fencetest.Send(b, func() (any, error) { return eval(ctx, script, keys, args...) })
+	}
+	result := fencetest.Set(t, f, fencetest.Guarded, 100)
+	assert.Zero(t, result.Lost, "%v", result)
+}
+
 // each runs a test on an embedded server, and on a real one if there is one.
 func each(t *testing.T, test func(t *testing.T, s redistest.Server, g *Guard)) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package fencetest
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -56,7 +57,7 @@ func (b *Between) Handler(next http.Handler) http.Handler {
 			return
 		}
 		answer, _ := Send(b, func() (*httptest.ResponseRecorder, error) {
-			again := r.Clone(r.Context())
+			again := r.Clone(context.WithoutCancel(r.Context()))
 			again.Body = io.NopCloser(bytes.NewReader(body))
 			answer := httptest.NewRecorder()
 			next.ServeHTTP(answer, again)

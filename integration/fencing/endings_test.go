@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/fencepgx"
 	"github.com/redquorum/redquorum/fence/fencesql"
 	"github.com/redquorum/redquorum/fence/fencetest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
@@ -250,13 +251,21 @@ func TestHolderDoesNotWaitForItself(t *testing.T) {
 			if d.dialect != fencesql.PostgreSQL { // InnoDB lets nobody pass a claim that waits
 				return nil
 			}
-			assert.ErrorIs(t, other.Check(ctx, "r", 4), fence.ErrStale, "it is refused at once")
-			waits, stop := context.WithTimeout(ctx, 300*time.Millisecond)
-			defer stop()
-			require.ErrorIs(t, other.Check(waits, "r", 6), context.DeadlineExceeded)
-			assert.ErrorIs(t, g.Tx(ctx, nil, "r", 5, nothing), fence.ErrStale, "6 was announced")
+			p := d.overPgx(t).Guard.(*fencepgx.Guard)
+			bare := func(pgx.Tx) error { return nil }
+			require.NoError(t, p.Tx(ctx, pgx.TxOptions{}, "r", 5, bare))
+			for i, other := range []fence.Guard{other, p} {
+				token := uint64(6 + i)
+				assert.ErrorIs(t, other.Check(ctx, "r", 4), fence.ErrStale, "it is refused at once")
+				waits, stop := context.WithTimeout(ctx, 300*time.Millisecond)
+				defer stop()
+				require.ErrorIs(t, other.Check(waits, "r", token), context.DeadlineExceeded)
+				for _, err := range []error{g.Tx(ctx, nil, "r", 5, nothing), p.Tx(ctx, pgx.TxOptions{}, "r", 5, bare)} {
+					assert.Equal(t, token, rt.As[*fence.StaleError](t, err).Highest, "it was announced")
+				}
+			}
 			return nil
 		}), "what has entered goes on")
-		require.NoError(t, g.Check(ctx, "r", 6))
+		require.NoError(t, g.Check(ctx, "r", 7))
 	})
 }

@@ -110,8 +110,10 @@ func (s states) Overwrite(ctx context.Context, resource, value string) error {
 	}
 }
 
-func bucket(t *testing.T) fencetest.Fixture {
-	store := fakeS3(t, asIs)
+func bucket(t *testing.T) fencetest.Fixture { return bucketBehind(t, asIs) }
+
+func bucketBehind(t *testing.T, between func(http.Handler) http.Handler) fencetest.Fixture {
+	store := fakeS3(t, between)
 	open := func() (*fenceobj.Guard, error) { return fenceobj.Open(t.Context(), store, "locks/") }
 	g := rt.Must(open())(t)
 	return fencetest.Fixture{
@@ -123,6 +125,23 @@ func bucket(t *testing.T) fencetest.Fixture {
 func TestBucketIsAGuard(t *testing.T) {
 	t.Parallel()
 	fencetest.Run(t, bucket)
+}
+
+// A proxy that sends requests twice, or late, costs no addition: a write that it tells to be refused may have happened.
+func TestBucketBehindAProxyThatRepeatsLosesNothing(t *testing.T) {
+	t.Parallel()
+	f := bucketBehind(t, func(h http.Handler) http.Handler {
+		repeats := fencetest.NewBetween(t).Handler(h)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/bucket" { // made once
+				h.ServeHTTP(w, r)
+				return
+			}
+			repeats.ServeHTTP(w, r)
+		})
+	})
+	result := fencetest.Set(t, f, fencetest.Guarded, 100)
+	assert.Zero(t, result.Lost, "%v", result)
 }
 
 func TestProbeRefusesABucketBehindAProxyThatDropsConditions(t *testing.T) {
