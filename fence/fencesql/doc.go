@@ -38,11 +38,32 @@
 // The tests play each cell on PostgreSQL 15, MariaDB 10.11 and SQLite 3. MySQL 8 has the same
 // statements and locks, and no test runs on it.
 //
+// # What the function may not do
+//
+// Tx acknowledges only the transaction that entered. In MySQL, MariaDB and SQLite a savepoint tells, at
+// the cost of two statements. An error that matches ErrEnded says that the transaction was over before
+// the commit. Then:
+//
+//   - PostgreSQL: a transaction in which a statement has failed does not commit, so nothing is written.
+//     The function sends no COMMIT and no ROLLBACK: nobody notices.
+//   - MySQL, MariaDB: after a deadlock nothing is written. After a statement that commits by itself, as
+//     CREATE TABLE, what came before it is written, and the rest is rolled back, up to the last such
+//     statement. For that Tx turns autocommit off, and on again afterwards: two statements more.
+//   - SQLite: INSERT OR ROLLBACK, RAISE(ROLLBACK), a full disk or a context that ends one statement has
+//     rolled back what came before. What came after is written, and may be over that of the next holder.
+//
+// So let the function return the error of each statement, and in MySQL contain none that commits.
+//
 // # A holder that stops inside a transaction
 //
 // It keeps its lock on the row, so the next claim waits. HoldTimeout bounds that: the server ends a
 // transaction that asks nothing for so long, and its commit fails. SQLite has no server that could:
 // there the claim waits until the process goes on or ends.
+//
+// A holder whose transactions overlap does not keep the next one out. In PostgreSQL a claim that has to
+// wait is announced in a row of its own, whose key is the name and 1,025 zeros. From then on nobody
+// enters with a smaller token. InnoDB has a queue. SQLite has none, so a claim asks each millisecond.
+// Programs of an earlier version know no announcement: a claim waits for them as it did.
 //
 // A holder that stops while the server sends it rows is not idle. In MySQL and MariaDB the bound is the
 // same. In PostgreSQL set tcp_user_timeout on the server, which ends such a connection over TCP.

@@ -196,7 +196,8 @@ var errStale = errors.New("stale")
 // Enter is the first statement of a transaction that writes. When it returns nil, token is the
 // greatest one, and stays it until the transaction ends. Call Check before the transaction begins:
 // see Isolation in the package comment. On any error the caller rolls back at once, because the
-// transaction may block claims.
+// transaction may block claims. So it does on any error of a later statement: the server may have ended
+// the transaction, and the entry with it. Tx proves that it has not.
 //
 // Errors: those of fence.Guard for the token; one that matches ErrNotClaimed if token is above the
 // greatest one, or ErrInput; or a *fence.StepError with StepEnter.

@@ -304,6 +304,8 @@ func TestTriggerRefusesWritesByOtherWays(t *testing.T) {
 		}
 	}
 
+	do(rt.Must(g.Trigger("child"))(t)...) // for any lock
+	assert.ErrorContains(t, rt.Err(db.ExecContext(ctx, "UPDATE parent SET v = 9")), "has not entered")
 	do("INSERT INTO tenant.redquorum_fence VALUES ('A', 4)") // who enters there is overtaken here
 	for path, token := range map[string]uint64{"tenant": 4, "nowhere": 5} {
 		tx := rt.Must(db.BeginTx(ctx, nil))(t)
