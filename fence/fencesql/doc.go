@@ -45,7 +45,8 @@
 // the commit. Then:
 //
 //   - PostgreSQL: a transaction in which a statement has failed does not commit, so nothing is written.
-//     The function sends no COMMIT and no ROLLBACK: nobody notices.
+//     The function sends no COMMIT and no ROLLBACK: what comes after it is written. The drivers pgx and
+//     lib/pq notice, and others may not.
 //   - MySQL, MariaDB: after a deadlock nothing is written. After a statement that commits by itself, as
 //     CREATE TABLE, what came before it is written, and the rest is rolled back, up to the last such
 //     statement. For that Tx turns autocommit off, and on again afterwards: two statements more.

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -116,11 +117,32 @@ func (s *session) mark(ctx context.Context, d Dialect, auto bool) error {
 
 // prove fails if what a commit would commit is not the transaction that mark has seen.
 func (s *session) prove(ctx context.Context, d Dialect) error {
-	if d == PostgreSQL {
-		return nil
+	if d == PostgreSQL { // only the function can have ended it
+		over := false
+		_ = s.conn.Raw(func(conn any) error { over = idle(conn); return nil })
+		if !over || ctx.Err() != nil {
+			return nil
+		}
+		if err := s.tx.Rollback(); errors.Is(err, sql.ErrTxDone) {
+			return d.ended(ctx, err)
+		}
+		return fmt.Errorf("%w: by a statement; what came after that is written, and no guard has judged it", ErrEnded)
 	}
 	_, err := s.tx.ExecContext(ctx, "RELEASE SAVEPOINT "+point)
 	return d.ended(ctx, err)
+}
+
+// idle reports whether a connection of pgx knows that it is in no transaction. That of lib/pq fails to commit then.
+func idle(conn any) bool {
+	v := reflect.ValueOf(conn)
+	for _, name := range []string{"Conn", "PgConn", "TxStatus"} {
+		m := v.MethodByName(name)
+		if !m.IsValid() || m.Type().NumIn() != 0 || m.Type().NumOut() != 1 {
+			return false
+		}
+		v = m.Call(nil)[0]
+	}
+	return v.CanUint() && v.Uint() == 'I'
 }
 
 // leave ends the transaction, if it has not been committed, and gives the connection back as it was.
