@@ -10,6 +10,11 @@
 // The token is in the body, because the version of an S3 object (ETag) is that of its body alone. A
 // claim that raises metadata leaves the ETag, and an overtaken write passes.
 //
+// A refusal of the store does not say that nothing was written: a proxy may have sent the write twice,
+// and tell of the second one. So each attempt has a nonce, and a manifest has those of the 32 writes
+// before it. They tell what became of an attempt. If more writes, or those of programs of an earlier
+// version, came in between, the attempt is in doubt, and the error says so.
+//
 // State that is large goes to objects of its own. Give them names that are never used twice
 // (DataName), write them first, and commit a state that names them. What no state names is garbage.
 //

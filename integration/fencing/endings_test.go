@@ -132,6 +132,7 @@ func (d *database) ends(db *sql.DB) (all map[string]end, stay []string) {
 			"implicit commit": func(_ context.Context, run func(string) error) error {
 				return run("CREATE TABLE IF NOT EXISTS made (id INT)")
 			},
+			"commit":            func(_ context.Context, run func(string) error) error { return run("COMMIT") },
 			"begins anew":       func(_ context.Context, run func(string) error) error { return run("START TRANSACTION") },
 			"killed connection": failing("KILL CONNECTION_ID()"),
 			"savepoint":         savepoint("INSERT INTO busy VALUES (1, 0)"),
