@@ -95,8 +95,8 @@ func TestWorkflowsRunEachStepOfContinuousIntegration(t *testing.T) {
 	assert.Regexp(t, `^[1-6]\n$`, string(rt.Must(os.ReadFile(filepath.Join(".ci", "part")))(t)))
 }
 
-// The README names the oldest Go that every published module takes. Continuous integration vets them with it, and for
-// the systems that the README names.
+// The README names the oldest Go that every published module takes, and the one that a checkout needs. Continuous integration vets them with the former, and for the
+// systems that the README names.
 func TestReadmeSaysWhichGoAndWhichSystems(t *testing.T) {
 	readme := rt.Must(os.ReadFile("README.md"))(t)
 	said := regexp.MustCompile("`go.mod` asks for (1\\.\\d+)\\.").FindSubmatch(readme)
@@ -105,6 +105,9 @@ func TestReadmeSaysWhichGoAndWhichSystems(t *testing.T) {
 		mod := rt.Must(os.ReadFile(filepath.Join(folder, "go.mod")))(t)
 		assert.Regexp(t, `(?m)^go `+regexp.QuoteMeta(string(said[1]))+`\.0$`, string(mod), folder)
 	}
+	work := regexp.MustCompile(`(?m)^go (1\.\d+)\.`).FindSubmatch(rt.Must(os.ReadFile("go.work"))(t))
+	assert.Contains(t, string(readme), "A checkout needs "+string(work[1])+" (`go.work`)")
+	assert.Contains(t, string(rt.Must(os.ReadFile("CONTRIBUTING.md"))(t)), "You need Go "+string(work[1])+" or later")
 	_, usual := stepsOfRun(t)
 	assert.Subset(t, usual, []string{"oldest", "portable"})
 	assert.Contains(t, string(rt.Must(os.ReadFile("Makefile"))(t)), "for system in windows darwin;")

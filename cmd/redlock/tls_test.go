@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,13 +91,15 @@ func TestMembersWithTLS(t *testing.T) {
 	}{
 		"good":              {"acquire x", ours, ours, 0, ""},
 		"expires soon":      {"doctor --sample 20ms", ours, ours, 1, "the member's certificate expires on"},
+		"its own authority": {"acquire y --tls-ca " + ours.path("member.crt"), strange, ours, 0, ""},
 		"unknown authority": {"acquire x", strange, ours, exitConfig, "certificate"},
 		// The other side's word may be lost when it closes (TLS 1.3): then it looks like a network failure.
 		"unknown to the other": {"acquire x", ours, strange, -1, ""},
 		"doctor sees it":       {"doctor --sample 20ms", strange, ours, 2, "critical  tls"},
 	} {
-		args := append(strings.Fields(tc.args), "--members", "rediss://127.0.0.1:"+strconv.Itoa(port), "--dial-timeout", patience.String(),
-			"--tls-ca", tc.ca.path("ca.crt"), "--tls-cert", tc.pair.path("client.crt"), "--tls-key", tc.pair.path("client.key"))
+		words := strings.Fields(tc.args)
+		args := slices.Concat(words[:1], []string{"--members", "rediss://127.0.0.1:" + strconv.Itoa(port), "--dial-timeout", patience.String(),
+			"--tls-ca", tc.ca.path("ca.crt"), "--tls-cert", tc.pair.path("client.crt"), "--tls-key", tc.pair.path("client.key")}, words[1:])
 		code, stdout, stderr := command(t, args...)
 		if code != tc.code && !(tc.code < 0 && (code == exitConfig || code == exitUnavailable)) || !strings.Contains(stdout+stderr, tc.says) {
 			t.Errorf("%s: exit code %d, want %d\n%s%s", name, code, tc.code, stdout, stderr)

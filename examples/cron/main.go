@@ -2,6 +2,7 @@
 // runs it each time. The clocks of the machines may differ by less than the time for which the lock is
 // held.
 //
+//	eval "$(redlock nodes up)"    # members, and their addresses in REDLOCK_MEMBERS
 //	go run ./examples/cron        # three replicas in one process
 package main
 
@@ -11,26 +12,27 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/redquorum/redquorum/examples/internal/members"
 	"github.com/redquorum/redquorum/redlock"
 )
 
 func main() {
-	redis := members.Flag()
+	redis := flag.String("redis", os.Getenv("REDLOCK_MEMBERS"), "URLs of independent Redis masters, as redis://a,redis://b,redis://c")
 	every := flag.Duration("every", 2*time.Second, "how often the job is due")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	client, closed, err := members.Open(ctx, *redis)
+	client, err := redlock.Open(ctx, strings.Split(*redis, ","))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer closed()
+	defer client.Close()
 
 	var replicas sync.WaitGroup
 	for n := range 3 {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestOneReplicaRunsEachJob(t *testing.T) {
-	client, closed, err := members.Open(t.Context(), "")
+	client, closed, err := members.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,9 @@
 // moment in which it is nobody's. The old process hands its lease off when it gets SIGTERM, and the new one
 // adopts it. The token stays the same. The file is secret: whoever reads it can take the lock.
 //
-//	eval "$(redlock nodes up)"                              # members that outlive a process
-//	go run ./examples/deploy -redis $REDLOCK_MEMBERS &      # the old version: SIGTERM ends it
-//	go run ./examples/deploy -redis $REDLOCK_MEMBERS        # the new one goes on
+//	eval "$(redlock nodes up)"      # members, and their addresses in REDLOCK_MEMBERS
+//	go run ./examples/deploy &      # the old version: SIGTERM ends it
+//	go run ./examples/deploy        # the new one goes on
 package main
 
 import (
@@ -16,23 +16,23 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
-	"github.com/redquorum/redquorum/examples/internal/members"
 	"github.com/redquorum/redquorum/redlock"
 )
 
 func main() {
-	redis := members.Flag()
+	redis := flag.String("redis", os.Getenv("REDLOCK_MEMBERS"), "URLs of independent Redis masters, as redis://a,redis://b,redis://c")
 	file := flag.String("handoff", "deploy.handoff", "the file through which a process hands the lease to the next one")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	client, closed, err := members.Open(ctx, *redis)
+	client, err := redlock.Open(ctx, strings.Split(*redis, ","))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer closed()
+	defer client.Close()
 	err = Serve(ctx, client, *file, func(ctx context.Context, lease *redlock.Lease) {
 		fmt.Printf("serving with token %d\n", lease.Token())
 		<-ctx.Done()

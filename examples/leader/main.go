@@ -1,6 +1,7 @@
 // Command leader has candidates of which one leads. The first leader stops after a while, and another
 // candidate takes its place at once. If a leader crashes, that takes until its lease has ended: 10 s.
 //
+//	eval "$(redlock nodes up)"      # members, and their addresses in REDLOCK_MEMBERS
 //	go run ./examples/leader
 package main
 
@@ -10,25 +11,26 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/redquorum/redquorum/examples/internal/members"
 	"github.com/redquorum/redquorum/redlock"
 )
 
 func main() {
-	redis := members.Flag()
+	redis := flag.String("redis", os.Getenv("REDLOCK_MEMBERS"), "URLs of independent Redis masters, as redis://a,redis://b,redis://c")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	client, closed, err := members.Open(ctx, *redis)
+	client, err := redlock.Open(ctx, strings.Split(*redis, ","))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer closed()
+	defer client.Close()
 
 	var candidates sync.WaitGroup
 	for _, address := range []string{"10.0.0.7:8080", "10.0.0.8:8080"} {

@@ -8,7 +8,7 @@ import (
 )
 
 func TestAnotherCandidateLeadsWhenOneLeaves(t *testing.T) {
-	client, closed, err := members.Open(t.Context(), "")
+	client, closed, err := members.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

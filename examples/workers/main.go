@@ -1,6 +1,7 @@
 // Command workers is a pool of workers that share a list of jobs: each job is done once, whoever
 // comes first. In a service the workers are processes on many machines, with the same code.
 //
+//	eval "$(redlock nodes up)"      # members, and their addresses in REDLOCK_MEMBERS
 //	go run ./examples/workers
 //	go run ./examples/workers -redis redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3
 package main
@@ -10,24 +11,25 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 
-	"github.com/redquorum/redquorum/examples/internal/members"
 	"github.com/redquorum/redquorum/redlock"
 )
 
 func main() {
-	redis := members.Flag()
+	redis := flag.String("redis", os.Getenv("REDLOCK_MEMBERS"), "URLs of independent Redis masters, as redis://a,redis://b,redis://c")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	client, closed, err := members.Open(ctx, *redis)
+	client, err := redlock.Open(ctx, strings.Split(*redis, ","))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer closed()
+	defer client.Close()
 
 	store := &Store{done: make(map[string]int)}
 	jobs := []string{"job:1", "job:2", "job:3", "job:4", "job:5", "job:6"}

@@ -1,6 +1,7 @@
 // Command writer adds to a counter in PostgreSQL under a lock, and shows its token to the database. A
 // holder that sleeps until its lease is over writes too late, and the database refuses it.
 //
+//	eval "$(redlock nodes up)"      # members, and their addresses in REDLOCK_MEMBERS
 //	go run ./examples/writer -postgres "host=/var/run/postgresql user=postgres sslmode=disable"
 package main
 
@@ -11,19 +12,20 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/redquorum/redquorum/examples/internal/members"
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencesql"
 	"github.com/redquorum/redquorum/redlock"
 )
 
 func main() {
-	redis := members.Flag()
+	redis := flag.String("redis", os.Getenv("REDLOCK_MEMBERS"), "URLs of independent Redis masters, as redis://a,redis://b,redis://c")
 	source := flag.String("postgres", "", "the database, as host=… user=… dbname=…")
 	flag.Parse()
 	if *source == "" {
@@ -31,11 +33,11 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	client, closed, err := members.Open(ctx, *redis)
+	client, err := redlock.Open(ctx, strings.Split(*redis, ","))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer closed()
+	defer client.Close()
 	db, err := sql.Open("pgx", *source)
 	if err != nil {
 		log.Fatal(err)

@@ -38,7 +38,7 @@ func TestAStaleWriteIsRefused(t *testing.T) {
 		case <-retry.C:
 		}
 	}
-	client, closed, err := members.Open(t.Context(), "")
+	client, closed, err := members.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,8 @@ import (
 // Tx runs fn in a transaction that has entered under token, and commits it. If the token has not been
 // claimed, Tx claims first. If the server says that the transaction is to be repeated, as after a
 // deadlock, Tx begins anew and calls fn again, until ctx ends. So fn does nothing that cannot be
-// repeated, and reads again what it has read. "What the function may not do" in the package comment has
+// repeated, and reads again what it has read. It wraps errors of the server with %w: behind %v Tx does not
+// see that the transaction is to be repeated. "What the function may not do" in the package comment has
 // the rest.
 //
 // o is what BeginTx takes, or nil. The isolation must not be below sql.LevelReadCommitted.

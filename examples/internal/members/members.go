@@ -1,29 +1,17 @@
-// Package members opens a client for the examples: on the members that a flag names, or on three
-// that live inside the process. A program of your own calls redlock.Open with its own URLs.
+// Package members has three members for the tests of the examples, inside the process. The examples themselves import
+// nothing that a program elsewhere could not: copy them.
 package members
 
 import (
 	"context"
-	"flag"
-	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
 )
 
-// Flag is the flag that names members.
-func Flag() *string {
-	return flag.String("redis", "", "URLs of independent Redis masters, as redis://a,redis://b,redis://c; without it, three members in this process")
-}
-
-// Open connects to the members that the flag names. What it returns as closed ends the client first, and then the members
-// that were started.
-func Open(ctx context.Context, urls string) (client *redlock.Client, closed func(), err error) {
-	if urls != "" {
-		client, err = redlock.Open(ctx, strings.Split(urls, ","))
-		return client, func() { _ = client.Close() }, err
-	}
+// Open starts members and connects to them. What it returns as closed ends the client first, and then the members.
+func Open(ctx context.Context) (client *redlock.Client, closed func(), err error) {
 	in, stop, err := Start()
 	if err != nil {
 		return nil, nil, err

@@ -124,7 +124,7 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 			case <-p.Gone():
 			default:
 				if !out.Stopped {
-					log.Warn("the command has ended and left processes behind: asking them to end")
+					log.Warn("the command has ended and left processes behind: asking them to end (run --keep-children leaves them alone)")
 					p.Terminate()
 					stray, end = true, time.Now().Add(plan.KillAfter)
 				}

@@ -1,0 +1,148 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/blocks"
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+)
+
+// machine is a folder that stands for the root of one, with what the blocks of the documents call.
+type machine struct {
+	dir, port string
+	urls      []string
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	port, held, err := redistest.TakePorts(3)
+	require.NoError(t, err)
+	m := &machine{t.TempDir(), strconv.Itoa(port), nil}
+	_, m.urls = embedded(t, 3)
+	t.Cleanup(func() { endServers(m.dir); _ = held.Close() })
+	program := rt.Must(exec.LookPath("redlock"))(t)
+	for name, text := range map[string]string{
+		"usr/local/bin/redlock":    "echo $$ >pid\n[ \"$1 $2\" != 'nodes up' ] || set -- \"$@\" --port " + m.port + "\nexec " + program + ` "$@"`,
+		"usr/local/bin/nightly.sh": `echo "$$ $REDLOCK_KEY" >>ran`, "nightly.sh": `echo "$$ $REDLOCK_KEY" >>ran`,
+		"usr/local/bin/scheduler": `echo "$$ $REDLOCK_KEY" >>ran; exec sleep 600`,
+		"report.csv":              "", "srv/reports/README": "",
+	} {
+		path := filepath.Join(m.dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755))
+	}
+	return m
+}
+
+// run starts a program in the folder, with that environment and no other. What a document says of the root of a machine,
+// and of members, is true of the folder and of ours.
+func (m *machine) run(t *testing.T, env []string, args ...string) (cmd *exec.Cmd, out *strings.Builder) {
+	t.Helper()
+	out = &strings.Builder{}
+	for i, arg := range args {
+		args[i] = m.here(arg)
+	}
+	cmd = exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = m.dir, out, out
+	for _, v := range env {
+		cmd.Env = append(cmd.Env, m.here(v))
+	}
+	require.NoError(t, cmd.Start())
+	return cmd, out
+}
+
+func (m *machine) here(text string) string {
+	text = regexp.MustCompile(`/(usr/local|srv)/`).ReplaceAllString(text, m.dir+"/$1/")
+	return regexp.MustCompile(`redis://10\.0\.0\.([1-3])`).ReplaceAllStringFunc(text, func(u string) string { return m.urls[u[len(u)-1]-'1'] })
+}
+
+// ran waits until something has written that it runs under a lock, and returns its process.
+func (m *machine) ran(t *testing.T) (pid int) {
+	t.Helper()
+	m.until(t, func() bool {
+		text, _ := os.ReadFile(filepath.Join(m.dir, "ran"))
+		n, _ := fmt.Sscan(string(text), &pid)
+		return n == 1 && strings.HasSuffix(string(text), "\n")
+	})
+	return pid
+}
+
+func (m *machine) until(t *testing.T, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
+		require.False(t, time.Now().After(end), "it did not run")
+	}
+}
+
+// end ends redlock as a supervisor does.
+func (m *machine) end(t *testing.T) {
+	t.Helper()
+	pid := rt.Must(strconv.Atoi(strings.TrimSpace(string(rt.Must(os.ReadFile(filepath.Join(m.dir, "pid")))(t)))))(t)
+	require.NoError(t, syscall.Kill(pid, syscall.SIGTERM))
+}
+
+// Shell lines, crontabs and units of the documents run as they are written: in a shell, and in the little that cron and
+// systemd give to a job. The folder that stands for the machine, free ports and the addresses of members are ours.
+func TestBlocksOfDocumentsRun(t *testing.T) {
+	t.Parallel()
+	unraced(t)
+	rt.Needs(t)
+	for _, b := range rt.Must(blocks.Of(repository, "sh", "crontab", "systemd"))(t) {
+		m := newMachine(t)
+		where := fmt.Sprintf("%s:%d", b.Document, b.Line)
+		switch b.Kind {
+		case "sh":
+			env := []string{"HOME=" + m.dir, "PATH=/usr/local/bin:" + os.Getenv("PATH"), "REDLOCK_MEMBERS=" + strings.Join(m.urls, ",")}
+			cmd, out := m.run(t, env, "/bin/sh", "-ec", b.Text)
+			assert.NoError(t, cmd.Wait(), "%s\n%s", where, out)
+		case "crontab":
+			env := []string{"HOME=" + m.dir, "LOGNAME=job", "SHELL=/bin/sh", "PATH=/usr/bin:/bin"}
+			for _, line := range strings.Split(strings.TrimSpace(b.Text), "\n") {
+				if name := regexp.MustCompile(`^\w+=`).FindString(line); name != "" {
+					env = append(env, line) // the last one counts
+					continue
+				}
+				job := regexp.MustCompile(`^(?:[\d*/,-]+\s+){5}([^%]+)$`).FindStringSubmatch(line) // cron takes % for the end of a line
+				require.NotNil(t, job, "%s: %s", where, line)
+				cmd, out := m.run(t, env, "/bin/sh", "-c", job[1])
+				if strings.Contains(line, "--at-least") { // the job has run, and the lock is held on
+					pid := m.ran(t)
+					m.until(t, func() bool { return syscall.Kill(pid, 0) != nil })
+					m.end(t)
+				}
+				assert.NoError(t, cmd.Wait(), "%s\n%s", where, out)
+				assert.Empty(t, out.String(), "%s: cron would send mail", where)
+			}
+		case "systemd":
+			unit := filepath.Join(m.dir, "scheduler.service")
+			require.NoError(t, os.WriteFile(unit, []byte(m.here(b.Text)), 0o600))
+			if analyze, err := exec.LookPath("systemd-analyze"); err == nil {
+				said, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit).CombinedOutput()
+				assert.True(t, err == nil && len(said) == 0, "%s: %v %s", where, err, said)
+			}
+			value := func(key string) string {
+				return regexp.MustCompile(`(?m)^` + key + `=(.*)$`).FindStringSubmatch(b.Text)[1]
+			}
+			cmd, out := m.run(t, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", value("Environment")}, strings.Fields(value("ExecStart"))...)
+			m.ran(t)
+			m.end(t)
+			_ = cmd.Wait()
+			assert.Equal(t, value("SuccessExitStatus"), strconv.Itoa(cmd.ProcessState.ExitCode()), "%s\n%s", where, out)
+		}
+	}
+}
