@@ -95,8 +95,8 @@ func TestWorkflowsRunEachStepOfContinuousIntegration(t *testing.T) {
 	assert.Regexp(t, `^[1-6]\n$`, string(rt.Must(os.ReadFile(filepath.Join(".ci", "part")))(t)))
 }
 
-// The README names the oldest Go that every published module takes, and the one that a checkout needs. Continuous integration vets them with the former, and for the
-// systems that the README names.
+// The README names the oldest Go that every published module takes, and the one that a checkout needs. Continuous
+// integration vets the modules with the oldest, and for the systems that the README names.
 func TestReadmeSaysWhichGoAndWhichSystems(t *testing.T) {
 	readme := rt.Must(os.ReadFile("README.md"))(t)
 	said := regexp.MustCompile("`go.mod` asks for (1\\.\\d+)\\.").FindSubmatch(readme)
