@@ -51,19 +51,31 @@ func newMachine(t *testing.T) *machine {
 
 // run starts a program in the folder, with that environment and no other. What a document says of the root of a machine,
 // and of members, is true of the folder and of ours.
-func (m *machine) run(t *testing.T, env []string, args ...string) (cmd *exec.Cmd, out *strings.Builder) {
+func (m *machine) run(t *testing.T, env []string, args ...string) *ofBlock {
 	t.Helper()
-	out = &strings.Builder{}
+	p := &ofBlock{ended: make(chan struct{})}
 	for i, arg := range args {
 		args[i] = m.here(arg)
 	}
-	cmd = exec.CommandContext(t.Context(), args[0], args[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = m.dir, out, out
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = m.dir, &p.out, &p.out
 	for _, v := range env {
 		cmd.Env = append(cmd.Env, m.here(v))
 	}
 	require.NoError(t, cmd.Start())
-	return cmd, out
+	go func() {
+		_ = cmd.Wait()
+		p.code = cmd.ProcessState.ExitCode()
+		close(p.ended)
+	}()
+	return p
+}
+
+// ofBlock is a program that run has started. Its code and what it said are there when it has ended.
+type ofBlock struct {
+	ended chan struct{}
+	code  int
+	out   strings.Builder
 }
 
 func (m *machine) here(text string) string {
@@ -72,9 +84,9 @@ func (m *machine) here(text string) string {
 }
 
 // ran waits until something has written that it runs under a lock, and returns its process.
-func (m *machine) ran(t *testing.T) (pid int) {
+func (m *machine) ran(t *testing.T, p *ofBlock) (pid int) {
 	t.Helper()
-	m.until(t, func() bool {
+	p.until(t, func() bool {
 		text, _ := os.ReadFile(filepath.Join(m.dir, "ran"))
 		n, _ := fmt.Sscan(string(text), &pid)
 		return n == 1 && strings.HasSuffix(string(text), "\n")
@@ -82,10 +94,14 @@ func (m *machine) ran(t *testing.T) (pid int) {
 	return pid
 }
 
-func (m *machine) until(t *testing.T, is func() bool) {
+func (p *ofBlock) until(t *testing.T, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		require.False(t, time.Now().After(end), "it did not run")
+	for !is() {
+		select {
+		case <-p.ended:
+			t.Fatalf("it ended with %d\n%s", p.code, p.out.String())
+		case <-time.After(time.Millisecond):
+		}
 	}
 }
 
@@ -108,8 +124,9 @@ func TestBlocksOfDocumentsRun(t *testing.T) {
 		switch b.Kind {
 		case "sh":
 			env := []string{"HOME=" + m.dir, "PATH=/usr/local/bin:" + os.Getenv("PATH"), "REDLOCK_MEMBERS=" + strings.Join(m.urls, ",")}
-			cmd, out := m.run(t, env, "/bin/sh", "-ec", b.Text)
-			assert.NoError(t, cmd.Wait(), "%s\n%s", where, out)
+			p := m.run(t, env, "/bin/sh", "-ec", b.Text)
+			<-p.ended
+			assert.Zero(t, p.code, "%s\n%s", where, &p.out)
 		case "crontab":
 			env := []string{"HOME=" + m.dir, "LOGNAME=job", "SHELL=/bin/sh", "PATH=/usr/bin:/bin"}
 			for _, line := range strings.Split(strings.TrimSpace(b.Text), "\n") {
@@ -119,14 +136,15 @@ func TestBlocksOfDocumentsRun(t *testing.T) {
 				}
 				job := regexp.MustCompile(`^(?:[\d*/,-]+\s+){5}([^%]+)$`).FindStringSubmatch(line) // cron takes % for the end of a line
 				require.NotNil(t, job, "%s: %s", where, line)
-				cmd, out := m.run(t, env, "/bin/sh", "-c", job[1])
+				p := m.run(t, env, "/bin/sh", "-c", job[1])
 				if strings.Contains(line, "--at-least") { // the job has run, and the lock is held on
-					pid := m.ran(t)
-					m.until(t, func() bool { return syscall.Kill(pid, 0) != nil })
+					pid := m.ran(t, p)
+					p.until(t, func() bool { return syscall.Kill(pid, 0) != nil })
 					m.end(t)
 				}
-				assert.NoError(t, cmd.Wait(), "%s\n%s", where, out)
-				assert.Empty(t, out.String(), "%s: cron would send mail", where)
+				<-p.ended
+				assert.Zero(t, p.code, where)
+				assert.Empty(t, p.out.String(), "%s: cron would send mail", where)
 			}
 		case "systemd":
 			unit := filepath.Join(m.dir, "scheduler.service")
@@ -138,11 +156,11 @@ func TestBlocksOfDocumentsRun(t *testing.T) {
 			value := func(key string) string {
 				return regexp.MustCompile(`(?m)^` + key + `=(.*)$`).FindStringSubmatch(b.Text)[1]
 			}
-			cmd, out := m.run(t, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", value("Environment")}, strings.Fields(value("ExecStart"))...)
-			m.ran(t)
+			p := m.run(t, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", value("Environment")}, strings.Fields(value("ExecStart"))...)
+			m.ran(t, p)
 			m.end(t)
-			_ = cmd.Wait()
-			assert.Equal(t, value("SuccessExitStatus"), strconv.Itoa(cmd.ProcessState.ExitCode()), "%s\n%s", where, out)
+			<-p.ended
+			assert.Equal(t, value("SuccessExitStatus"), strconv.Itoa(p.code), "%s\n%s", where, &p.out)
 		}
 	}
 }
