@@ -95,6 +95,10 @@ up: ## Start a set of members in containers (PROFILE=masters3, see docker/compos
 down: ## End all sets of members in containers, and delete their data
 	@docker/set down
 
+.PHONY: recordings
+recordings: ## Make docs/*.cast and docs/recordings.md anew (a minute, on a quiet machine)
+	go run ./internal/recordings
+
 .PHONY: test-docker
 test-docker: ## Stop, kill, pause and disconnect members in containers (needs docker and compose)
 	@set -o pipefail; docker/set down && docker/set up masters3 || exit 1; status=0; \
