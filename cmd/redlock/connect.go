@@ -22,6 +22,7 @@ type common struct {
 	file    string
 	verbose int
 	quiet   bool
+	aside   bool // who logs never waits for whoever reads it
 	json    bool
 	given   map[string]string
 	loaded  *settings.Settings
@@ -112,8 +113,9 @@ func (c *common) shown(err error) error {
 // connection is a client with what it was made from.
 type connection struct {
 	*redlock.Client
-	set *settings.Settings
-	log *slog.Logger
+	set   *settings.Settings
+	log   *slog.Logger
+	flush func() // has what was logged written
 }
 
 // open connects once.
@@ -136,7 +138,18 @@ func (c *common) openWithin(ctx context.Context, cmd *cobra.Command, patience ti
 	if err != nil {
 		return nil, err
 	}
-	log, level := c.logger(cmd.ErrOrStderr())
+	out, flush := cmd.ErrOrStderr(), func() {}
+	if c.aside {
+		a := newAside(out)
+		out, flush = a, a.close
+	}
+	opened := false
+	defer func() {
+		if !opened {
+			flush()
+		}
+	}()
+	log, level := c.logger(out)
 	for _, w := range s.Warnings {
 		log.Warn(w)
 	}
@@ -146,7 +159,8 @@ func (c *common) openWithin(ctx context.Context, cmd *cobra.Command, patience ti
 		client, err := try.open(ctx, s.URLs(), opts)
 		level.Set(usual)
 		if err == nil {
-			conn := &connection{client, s, log}
+			opened = true
+			conn := &connection{client, s, log, flush}
 			if try.n > 0 {
 				conn.tellMissing()
 			}
@@ -233,4 +247,7 @@ func rest(patience time.Duration, since time.Time) time.Duration {
 	return max(0, patience-time.Since(since))
 }
 
-func (c *connection) close() { _ = c.Client.Close() }
+func (c *connection) close() {
+	_ = c.Client.Close()
+	c.flush()
+}

@@ -75,18 +75,6 @@ func checkFormat(format string) error {
 const leaseHelp = `The command reads the lease from REDLOCK_LEASE, or from --lease-file (- is standard input). The
 lease is the authority to release the lock, so keep it from other users.`
 
-// forEval prints what gives a failure its exit code under eval as well: eval "" succeeds, and a script that
-// forgets to look at the command substitution would go on without the lock.
-func forEval(format *string, run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		err := run(cmd, args)
-		if err != nil && *format == "env" {
-			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "(exit %d)\n", codeOf(cmd.Context(), err))
-		}
-		return err
-	}
-}
-
 func newAcquire() *cobra.Command {
 	var c common
 	var w waiting
@@ -99,9 +87,9 @@ func newAcquire() *cobra.Command {
 safer, because it renews the lease and stops the command in time.
 
 acquire prints variables for eval, or JSON. One of them, REDLOCK_LEASE, is the authority to release,
-so treat it as a secret. Check the exit code before eval, as below, because eval of nothing
-succeeds. If acquire does not obtain the lock, it prints "(exit N)" instead, so that eval fails too.
-It refuses -E 0, because the script would go on.
+so treat it as a secret. If acquire does not obtain the lock, for whatever reason, it prints "(exit N)"
+instead, so that eval fails too. Look at the exit code all the same, because eval of nothing succeeds.
+If nobody reads what acquire prints, it gives the lock back. It refuses -E 0, because the script would go on.
 
 With --limit, KEY is a semaphore, and acquire prints the slots as "redlock run" has them. A permit is
 extended and released as a lock is.
@@ -111,9 +99,9 @@ extended and released as a lock is.
   redlock extend nightly >/dev/null
   redlock release nightly
   redlock acquire nightly --format json`,
-		Annotations: map[string]string{rawOutput: "stdout"},
+		Annotations: map[string]string{rawOutput: "stdout", forEval: "yes"},
 		Args:        oneKey,
-		RunE: forEval(&format, func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			patience, err := w.patience()
 			if err == nil && w.code == 0 {
 				err = usage("--conflict-exit-code is 0: the script would go on without the lock")
@@ -130,6 +118,9 @@ extended and released as a lock is.
 				return endedOr(cmd.Context(), err)
 			}
 			defer conn.close()
+			if err := conn.nested(cmd.Context(), args, &w, patience); err != nil {
+				return err
+			}
 			var m locker = conn.Mutex(args[0], w.options(redlock.TTL(conn.set.TTL))...) // every version of extend and release knows its leases
 			switch {
 			case w.limit != 0:
@@ -142,7 +133,7 @@ extended and released as a lock is.
 				return err
 			}
 			return conn.detach(context.WithoutCancel(cmd.Context()), cmd.OutOrStdout(), lease, format)
-		}),
+		},
 	}
 	c.flags(cmd.Flags())
 	w.flags(cmd.Flags())
@@ -194,9 +185,9 @@ that it is no longer held: stop.
 
 ` + leaseHelp + "\n\n" + configHelp,
 		Example:     `  lease=$(redlock extend nightly --ttl 30s) && eval "$lease" || exit`,
-		Annotations: map[string]string{rawOutput: "stdout"},
+		Annotations: map[string]string{rawOutput: "stdout", forEval: "yes"},
 		Args:        oneKey,
-		RunE: forEval(&format, func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(format); err != nil {
 				return err
 			}
@@ -211,7 +202,7 @@ that it is no longer held: stop.
 				return err
 			}
 			return conn.detach(ctx, cmd.OutOrStdout(), lease, format)
-		}),
+		},
 	}
 	c.flags(cmd.Flags())
 	cmd.Flags().StringVar(&format, "format", "env", "env or json")

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/redquorum/redquorum/cmd/redlock/internal/child"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
@@ -56,11 +57,11 @@ type signalError struct{ sig syscall.Signal }
 
 func (e signalError) Error() string { return "ended by " + e.sig.String() }
 
-// interruptible returns a context that SIGINT and SIGTERM end. A second one ends the process at once.
+// interruptible returns a context that SIGINT, SIGTERM and SIGHUP end. A second one ends the process at once.
 func interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	child.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	done := make(chan struct{})
 	go func() { // ends with the context
 		defer close(done)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/child"
 	"github.com/redquorum/redquorum/redlock"
@@ -22,7 +21,7 @@ type leadFlags struct {
 }
 
 func newLead() *cobra.Command {
-	f := &leadFlags{}
+	f := &leadFlags{common: common{aside: true}}
 	cmd := &cobra.Command{
 		Use:   "lead KEY [flags] -- COMMAND [ARG...]",
 		Short: "Run a command while this process leads, and again when it leads once more",
@@ -97,8 +96,9 @@ func (f *leadFlags) lead(cmd *cobra.Command, key string, command []string) error
 		return err
 	}
 
+	child.Holding()
 	signals := make(chan os.Signal, 32)
-	signal.Notify(signals, child.Signals...)
+	child.Notify(signals, child.Signals...)
 	defer signal.Stop(signals)
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	stop := endWith(cancel, signals)
@@ -108,6 +108,9 @@ func (f *leadFlags) lead(cmd *cobra.Command, key string, command []string) error
 		return endedOr(ctx, err)
 	}
 	defer conn.close()
+	if err := conn.nested(ctx, []string{key}, &waiting{code: exitNotObtained}, -1); err != nil {
+		return endedOr(ctx, err)
+	}
 	t := &turn{conn: conn, plan: plan, path: path, command: command, signals: signals}
 	err = conn.Election(key, redlock.AutoRenew(s.TTL)).Run(ctx, []byte(f.value), func(ctx context.Context, lease *redlock.Lease) error {
 		stop() // the signals are the command's now
@@ -147,9 +150,8 @@ func (t *turn) run(ctx context.Context, lease *redlock.Lease) error {
 	}
 	t.conn.log.Info("leading", "key", lease.Key(), "token", lease.Token(), "votes", lease.Votes(), "until", lease.ValidUntil())
 	p, err := child.Start(child.Command{
-		Path: t.path, Args: t.command, Env: environment(os.Environ(), lease, []*redlock.Lease{lease}, len(set.Members)),
+		Path: t.path, Args: t.command, Env: t.conn.environment(os.Environ(), lease, []*redlock.Lease{lease}),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		OwnGroup: !term.IsTerminal(int(os.Stdin.Fd())),
 	})
 	if err != nil {
 		return t.end(notStarted(t.command[0], err))

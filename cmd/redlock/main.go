@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/redquorum/redquorum/cmd/redlock/internal/child"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 )
 
@@ -38,6 +39,9 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	defer func() { stop() }()
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		escape(cmd, stdout, stderr)
+		if cmd.Annotations[forEval] != "" {
+			child.BrokenPipesAreErrors() // what cannot be printed is given back
+		}
 		if cmd.Annotations[ownSignals] == "" {
 			ctx, stop = interruptible(ctx)
 			cmd.SetContext(ctx)
@@ -46,20 +50,39 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	stderr = escaping{stderr}
 	if err == nil {
 		return 0
 	}
+	code, usage := codeOf(ctx, err), (*misuse)(nil)
+	if errors.As(err, &usage) {
+		code = exitUsage
+	}
+	if evaluated(cmd, usage != nil) {
+		_, _ = fmt.Fprintf(stdout, "(exit %d)\n", code)
+	}
 	if e := (*exitError)(nil); errors.As(err, &e) && e.err == nil {
-		return e.code
+		return code
 	}
-	_, _ = fmt.Fprintf(stderr, "redlock: %s\n", strings.TrimPrefix(err.Error(), "redlock: "))
-	if e := (*misuse)(nil); errors.As(err, &e) {
+	_, _ = fmt.Fprintf(stderr, "redlock: %s%s\n", strings.TrimPrefix(err.Error(), "redlock: "), withheld(code))
+	if usage != nil {
 		_, _ = fmt.Fprintln(stderr, "Run \"redlock help\" for usage.")
-		return exitUsage
 	}
-	return codeOf(ctx, err)
+	return code
+}
+
+// forEval marks a command whose output is for eval.
+const forEval = "for-eval"
+
+// evaluated reports whether a failure of cmd is to have its exit code under eval as well. Eval of nothing succeeds, and a
+// script that forgets to look at the command substitution would go on without the lock. A command that does not exist
+// may be a misspelt one of these.
+func evaluated(cmd *cobra.Command, misused bool) bool {
+	if cmd.Annotations[forEval] != "" {
+		return cmd.Flag("format").Value.String() != "json"
+	}
+	return misused && cmd == cmd.Root()
 }
 
 // misuse is what cobra itself reports: unknown commands, flags, and wrong numbers of arguments.

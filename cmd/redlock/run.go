@@ -14,14 +14,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-	"golang.org/x/term"
-
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/child"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // waiting are the flags of every command that obtains a lock.
@@ -194,7 +192,7 @@ type runFlags struct {
 }
 
 func newRun() *cobra.Command {
-	f := &runFlags{}
+	f := &runFlags{common: common{aside: true}}
 	cmd := &cobra.Command{
 		Use:     "run KEY... [flags] -- COMMAND [ARG...]",
 		Aliases: []string{"exec"},
@@ -224,9 +222,10 @@ the validity, and SIGKILL half of that before it, at most 1s. So the section is 
 still exclusive. If a majority says that the lease is no longer ours (somebody forced the lock
 open), run kills the command at once.
 
-The command has a process group of its own, unless stdin is a terminal, where it shares ours. It
-gets the signals INT, TERM, HUP, QUIT, USR1, USR2, CONT and WINCH that redlock gets. A stopped
-command goes on with any of the first four. Ctrl-Z (TSTP) stops neither, because a stopped command
+The command has a process group of its own, unless there is a controlling terminal, where it shares
+ours. It gets the signals INT, TERM, HUP, QUIT, USR1, USR2, CONT and WINCH that redlock gets. What was
+ignored when redlock began stays ignored, as under nohup. A stopped command goes on with any of the
+first four, and redlock says that it is stopped. Ctrl-Z (TSTP) stops neither, because a stopped command
 would hold the lock, and a stopped redlock would lose it. The environment of the command has
 
   REDLOCK_KEY          the lock's name
@@ -247,10 +246,17 @@ With --limit, it has the slot too. With several permits, REDLOCK_TOKEN is missin
   REDLOCK_SLOTS                     how many there are
   REDLOCK_SLOT_1, REDLOCK_TOKEN_1   the lowest slot and its token; and so on
 
-and no other REDLOCK_ variable. run removes settings, because they may be secret.
+and for a redlock that the command starts
+
+  REDLOCK_HOLDING      the locks around it, with their tokens: it does not wait for one of them
+  REDLOCK_REMOVED      the names of the variables that run removed
+
+Settings that are no secret stay. run removes all others that begin with REDLOCK_: a password,
+REDLOCK_MEMBERS where a URL has one, REDLOCK_LEASE.
 
 On Linux run stops the process group and every process that descends from the command, wherever it
-went. On other systems it stops the process group. If redlock itself is killed with SIGKILL, the
+went. Children that this process had before, by exec, are left alone. On other systems run stops the
+process group, or at a terminal the command alone. If redlock itself is killed with SIGKILL, the
 command dies with it (Linux), unless it is a set-user-ID program. Processes that the command started
 live on. A process in an uninterruptible system call dies when that call returns.
 
@@ -440,8 +446,9 @@ func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, e
 		return status, err
 	}
 
+	child.Holding()
 	signals := make(chan os.Signal, 32)
-	signal.Notify(signals, child.Signals...)
+	child.Notify(signals, child.Signals...)
 	defer signal.Stop(signals)
 	ctx, stop := endedBy(cmd.Context(), signals)
 	began := time.Now()
@@ -472,9 +479,8 @@ func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, e
 	}
 
 	p, err := child.Start(child.Command{
-		Path: path, Args: command, Env: environment(os.Environ(), held, leases, len(s.Members)),
+		Path: path, Args: command, Env: conn.environment(os.Environ(), held, leases),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		OwnGroup: !term.IsTerminal(int(os.Stdin.Fd())),
 	})
 	if err != nil {
 		return status, errors.Join(notStarted(command[0], err), held.Unlock(context.Background()))
@@ -512,6 +518,9 @@ func planFor(killAfter time.Duration, s *settings.Settings) (child.Plan, error) 
 // section takes the locks of some keys. It returns what they are held by together, and their leases in
 // the order of the keys.
 func (f *runFlags) section(ctx context.Context, conn *connection, keys []string, patience time.Duration) (section, []*redlock.Lease, error) {
+	if err := conn.nested(ctx, keys, &f.waiting, patience); err != nil {
+		return nil, nil, err
+	}
 	if len(keys) == 1 {
 		lease, err := obtain(ctx, &f.waiting, f.locker(conn, keys[0]), patience, conn.set.TTL)
 		return lease, []*redlock.Lease{lease}, err
@@ -651,36 +660,3 @@ func (e *endedError) Error() string {
 }
 
 func (e *endedError) Unwrap() []error { return []error{e.signal, e.err} }
-
-// environment is ours without any setting, and with what the command may know.
-func environment(ours []string, held section, leases []*redlock.Lease, members int) []string {
-	out := make([]string, 0, len(ours)+4+2*len(leases))
-	for _, v := range ours {
-		if !strings.HasPrefix(strings.ToUpper(v), "REDLOCK_") {
-			out = append(out, v)
-		}
-	}
-	if len(leases) == 1 {
-		return append(out, lines(leases[0], members)...)
-	}
-	out = append(out, fmt.Sprintf("REDLOCK_KEYS=%d", len(leases)))
-	for i, l := range leases {
-		out = append(out, fmt.Sprintf("REDLOCK_KEY_%d=%s", i+1, l.Key()), fmt.Sprintf("REDLOCK_TOKEN_%d=%d", i+1, l.Token()))
-	}
-	return append(out, validity(held, members)...)
-}
-
-// lines describe a lease as NAME=value.
-func lines(lease *redlock.Lease, members int) []string {
-	out := append([]string{"REDLOCK_KEY=" + lease.Key()}, tokenLines(lease.Token(), slotsToJSON(lease.Slots()))...)
-	return append(out, validity(lease, members)...)
-}
-
-// validity describes for how long a section may be relied on.
-func validity(held section, members int) []string {
-	return []string{
-		"REDLOCK_VALID_UNTIL=" + held.ValidUntil().Format(time.RFC3339Nano),
-		fmt.Sprintf("REDLOCK_VOTES=%d/%d", held.Votes(), members),
-		"REDLOCK_HELD=1",
-	}
-}

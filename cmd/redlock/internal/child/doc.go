@@ -11,7 +11,8 @@
 //
 // On Linux the package stops the command's process group, and every process that descends from the
 // command, wherever it went. It can do so because this process takes over orphans
-// (PR_SET_CHILD_SUBREAPER). On other systems it stops the process group. If this process is killed
+// (PR_SET_CHILD_SUBREAPER). On other systems it stops the process group, or the command alone if that
+// shares our group at a terminal. If this process is killed
 // with SIGKILL, Linux kills the command itself (PR_SET_PDEATHSIG), unless the command is a
 // set-user-ID program. Processes that the command started go on. A process in uninterruptible sleep
 // dies when its system call returns.

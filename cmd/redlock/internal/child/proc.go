@@ -16,10 +16,6 @@ type Command struct {
 	Args                  []string
 	Env                   []string
 	Stdin, Stdout, Stderr *os.File
-	// OwnGroup puts the command into a process group of its own. Do not set it if stdin is a
-	// terminal. The terminal stops a background group that reads from it, and sends Ctrl-C to the
-	// whole foreground group itself.
-	OwnGroup bool
 }
 
 // Find looks a command up as a shell does. An error matches ErrNotFound or ErrNotRunnable. On a system

@@ -17,7 +17,7 @@ func TestDescendantsAreFound(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	defer func() {
-		for _, pid := range descendants(os.Getpid()) {
+		for _, pid := range descendants(os.Getpid(), nil) {
 			if p, err := os.FindProcess(pid); err == nil {
 				_ = p.Kill()
 			}
@@ -28,7 +28,7 @@ func TestDescendantsAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		quick, slow := descendants(os.Getpid()), scanned(os.Getpid())
+		quick, slow := descendants(os.Getpid(), nil), scanned(os.Getpid(), nil)
 		slices.Sort(quick)
 		slices.Sort(slow)
 		if slices.Equal(quick, slow) && len(quick) >= 4 && slices.Contains(quick, cmd.Process.Pid) {

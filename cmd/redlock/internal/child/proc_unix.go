@@ -15,24 +15,24 @@ type proc struct {
 	code   int
 	exited chan struct{}
 	gone   chan struct{}
+	halted chan syscall.Signal
 }
 
-// Start runs a command.
+// Start runs a command. It shares our process group if there is a controlling terminal: see proc_linux.go.
 func Start(c Command) (Process, error) {
+	p := &proc{group: !HasTerminal(), exited: make(chan struct{}), gone: make(chan struct{}), halted: make(chan syscall.Signal, 1)}
+	forCommand()
 	running, err := os.StartProcess(c.Path, c.Args, &os.ProcAttr{
-		Env: c.Env, Files: []*os.File{c.Stdin, c.Stdout, c.Stderr}, Sys: &syscall.SysProcAttr{Setpgid: c.OwnGroup},
+		Env: c.Env, Files: []*os.File{c.Stdin, c.Stdout, c.Stderr}, Sys: &syscall.SysProcAttr{Setpgid: p.group},
 	})
+	aloof()
 	if err != nil {
 		return nil, classify(err)
 	}
-	p := &proc{pid: running.Pid, group: c.OwnGroup, exited: make(chan struct{}), gone: make(chan struct{})}
+	p.pid = running.Pid
+	_ = running.Release()
 	go func() { // ends with the group
-		if state, err := running.Wait(); err == nil {
-			status := state.Sys().(syscall.WaitStatus)
-			if p.code = status.ExitStatus(); status.Signaled() {
-				p.code = 128 + int(status.Signal())
-			}
-		}
+		p.wait()
 		if p.empty() {
 			close(p.gone)
 			close(p.exited)
@@ -49,17 +49,40 @@ func Start(c Command) (Process, error) {
 	return p, nil
 }
 
+const wuntraced = 2 // the same on all of these systems, and not in package unix for each
+
+// wait returns when the command has ended.
+func (p *proc) wait() {
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(p.pid, &status, wuntraced, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err == nil && status.Stopped():
+			select {
+			case p.halted <- status.StopSignal():
+			default: // the one before has not been told yet
+			}
+		default:
+			if p.code = status.ExitStatus(); status.Signaled() {
+				p.code = 128 + int(status.Signal())
+			}
+			return
+		}
+	}
+}
+
 func (p *proc) empty() bool { return !p.group || syscall.Kill(-p.pid, 0) == syscall.ESRCH }
 
-func (p *proc) Exited() <-chan struct{} { return p.exited }
-func (p *proc) Gone() <-chan struct{}   { return p.gone }
-func (p *proc) Code() int               { return p.code }
+func (p *proc) Exited() <-chan struct{}       { return p.exited }
+func (p *proc) Gone() <-chan struct{}         { return p.gone }
+func (p *proc) Code() int                     { return p.code }
+func (p *proc) Halted() <-chan syscall.Signal { return p.halted }
 
 // Forward implements Process.
 func (p *proc) Forward(sig syscall.Signal) {
 	switch {
-	case !p.group && (sig == syscall.SIGINT || sig == syscall.SIGQUIT || sig == syscall.SIGCONT || sig == syscall.SIGWINCH):
-		// the terminal has sent it to the command as well
+	case !p.group && ofKeys(sig) && InForeground(): // the terminal has sent it to the command as well
 	default:
 		p.all(sig)
 	}
@@ -99,3 +122,6 @@ func (p *proc) all(sig syscall.Signal) {
 		_ = syscall.Kill(p.pid, sig)
 	}
 }
+
+// ignores is not known beyond what package signal tells.
+func ignores(int, syscall.Signal) bool { return false }

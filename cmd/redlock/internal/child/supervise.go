@@ -25,6 +25,8 @@ type Process interface {
 	// Forward passes on a signal that was sent to this process. After a signal that Ends, it
 	// continues what is stopped, because a stopped process could not handle the signal.
 	Forward(sig syscall.Signal)
+	// Halted tells that the command itself was stopped, and by which signal.
+	Halted() <-chan syscall.Signal
 	// Continue continues what the terminal has stopped.
 	Continue()
 	// Terminate asks all of it to end, and Kill ends all of it. Neither waits.
@@ -108,6 +110,11 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 			log.Warn("not stopping the command, because it would hold the lock; Ctrl-C ends it")
 			again = undoAgain
 			undo.Reset(0)
+		case sig := <-p.Halted():
+			if Stops(sig) && again > 0 && again < undoAtMost {
+				break // said already, and undone
+			}
+			log.Warn("the command is stopped, and the lock stays held: "+advice(sig), "signal", sig.String())
 		case <-undo.C:
 			p.Continue()
 			if again < undoAtMost {
@@ -137,6 +144,14 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 			return out
 		}
 	}
+}
+
+// advice says what a person can do about a command that a signal has stopped.
+func advice(sig syscall.Signal) string {
+	if OfTerminal(sig) {
+		return "it wants the terminal from the background, so bring it to the foreground (fg) or end it"
+	}
+	return "it goes on with SIGCONT"
 }
 
 const (

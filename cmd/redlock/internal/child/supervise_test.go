@@ -1,6 +1,7 @@
 package child
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"os"
@@ -16,6 +17,7 @@ import (
 // fake is a process in fake time.
 type fake struct {
 	exited, gone chan struct{}
+	halted       chan syscall.Signal
 	onTerminate  func(p *fake)
 	asked        []time.Time
 	killed       time.Time
@@ -28,12 +30,13 @@ func newFake(onTerminate func(p *fake)) *fake {
 	return &fake{exited: make(chan struct{}), gone: make(chan struct{}), onTerminate: onTerminate}
 }
 
-func (p *fake) Exited() <-chan struct{}    { return p.exited }
-func (p *fake) Gone() <-chan struct{}      { return p.gone }
-func (p *fake) Code() int                  { return p.code }
-func (p *fake) Forward(sig syscall.Signal) { p.forwarded = append(p.forwarded, sig) }
-func (p *fake) Continue()                  { p.continued = append(p.continued, time.Now()) }
-func (p *fake) Terminate()                 { p.asked = append(p.asked, time.Now()); p.onTerminate(p) }
+func (p *fake) Exited() <-chan struct{}       { return p.exited }
+func (p *fake) Halted() <-chan syscall.Signal { return p.halted }
+func (p *fake) Gone() <-chan struct{}         { return p.gone }
+func (p *fake) Code() int                     { return p.code }
+func (p *fake) Forward(sig syscall.Signal)    { p.forwarded = append(p.forwarded, sig) }
+func (p *fake) Continue()                     { p.continued = append(p.continued, time.Now()) }
+func (p *fake) Terminate()                    { p.asked = append(p.asked, time.Now()); p.onTerminate(p) }
 func (p *fake) Kill() {
 	if p.killed.IsZero() {
 		p.killed = time.Now()
@@ -84,6 +87,25 @@ func (l *lease) renew(d time.Duration) {
 }
 
 var quiet = slog.New(slog.DiscardHandler)
+
+// A command that is stopped holds the lock, and that is said, with what a person can do.
+func TestSuperviseTellsThatTheCommandIsStopped(t *testing.T) {
+	t.Parallel()
+	faketime.Test(t, func(t *testing.T) {
+		l := &lease{until: time.Now().Add(time.Hour), done: make(chan struct{})}
+		p := newFake(func(*fake) {})
+		p.halted = make(chan syscall.Signal)
+		go func() {
+			p.halted <- syscall.SIGTERM
+			time.Sleep(time.Minute)
+			p.end(0)
+		}()
+		var said bytes.Buffer
+		out := Supervise(p, l, PlanFor(5*time.Second), false, nil, slog.New(slog.NewTextHandler(&said, nil)))
+		assert.False(t, out.Stopped || out.Told || len(p.asked) > 0, "%+v", out)
+		assert.Contains(t, said.String(), "the command is stopped, and the lock stays held: it goes on with SIGCONT")
+	})
+}
 
 // In fake time every moment is exact.
 func TestSuperviseStopsACommandBeforeItsLeaseEnds(t *testing.T) {

@@ -361,6 +361,18 @@ func hasPassword(u string) bool {
 	return err != nil
 }
 
+// Public reports whether a variable of the environment is a setting that is no secret.
+func Public(name, value string) bool {
+	if name == "REDLOCK_MEMBERS" {
+		return !slices.ContainsFunc(SplitMembers(value), func(m string) bool {
+			_, auth, rest := authority(m)
+			return hasPassword(m) || !strings.Contains(m, "://") ||
+				strings.Contains(auth, "@") && !namesPassword(rest) // perhaps a password that lacks its colon
+		})
+	}
+	return name == "REDLOCK_CONFIG" || slices.ContainsFunc(Options, func(o Option) bool { return o.Env() == name && !o.NoFlag })
+}
+
 // The option of a URL that is a secret itself.
 const sentinelPassword = "sentinel_password="
 

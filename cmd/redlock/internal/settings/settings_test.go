@@ -231,3 +231,27 @@ func TestListOfMembersIsSplitBeforeURLsAlone(t *testing.T) {
 		assert.Equal(t, want, strings.Join(SplitMembers(list), "|"), "%q", list)
 	}
 }
+
+// What a command may see of the settings is what is no secret, and is known.
+func TestOnlySettingsWithoutSecretsArePublic(t *testing.T) {
+	t.Parallel()
+	for variable, want := range map[string]bool{
+		"REDLOCK_MEMBERS=redis://a:1,redis-cluster://b,c":                  true,
+		"REDLOCK_MEMBERS=redis://me@a?password_file=/run/secret":           true,
+		"REDLOCK_MEMBERS=redis://a,redis://:secret@b":                      false,
+		"REDLOCK_MEMBERS=redis-sentinel://a/main?sentinel_password=secret": false,
+		"REDLOCK_MEMBERS=redis://me:sec/ret@a":                             false,
+		"REDLOCK_MEMBERS=redis://secret@@:x":                               false,
+		"REDLOCK_MEMBERS=secret":                                           false,
+		"REDLOCK_USERNAME=me":                                              true,
+		"REDLOCK_PASSWORD_FILE=/run/secret":                                true,
+		"REDLOCK_CONFIG=/etc/redlock.json":                                 true,
+		"REDLOCK_TTL=10s":                                                  true,
+		"REDLOCK_PASSWORD=secret":                                          false,
+		"REDLOCK_LEASE=secret":                                             false,
+		"REDLOCK_OTHER=secret":                                             false,
+	} {
+		name, value, _ := strings.Cut(variable, "=")
+		assert.Equal(t, want, Public(name, value), variable)
+	}
+}
