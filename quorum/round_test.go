@@ -321,21 +321,6 @@ func TestFailureTellsCountsAndEveryCause(t *testing.T) {
 	require.Less(t, len(member.Quote(strings.Repeat("\x00", 5000))), 300)
 }
 
-type yes struct{}
-
-func (yes) Judge(*Round, *member.Call) Vote { return Yes }
-
-type instant struct{}
-
-func (instant) Name() string                   { return "instant" }
-func (instant) State() member.State            { return member.State{} }
-func (instant) Listen(string, member.Listener) {}
-func (instant) Close(context.Context) error    { return nil }
-func (instant) Submit(c *member.Call) {
-	c.Outcome = member.Answered
-	c.Sink.Done(c)
-}
-
 // A round that can no longer be won waits for the refusals that decide it as well, but not for
 // members that fail.
 func TestRoundThatRefusalsDecide(t *testing.T) {

@@ -85,24 +85,6 @@ func TestFramerRefusesWhatIsNotRESP(t *testing.T) {
 	}
 }
 
-func frames(next func(*framer) ([]byte, bool, error), parts ...[]byte) (out [][]byte, err error) {
-	var f framer
-	for _, p := range parts {
-		f.feed(p)
-		for {
-			raw, ok, err := next(&f)
-			if err != nil {
-				return out, err
-			}
-			if !ok {
-				break
-			}
-			out = append(out, raw)
-		}
-	}
-	return out, nil
-}
-
 func TestGlobMatchesAsRedisDoes(t *testing.T) {
 	for _, tc := range []struct {
 		pattern, s string
