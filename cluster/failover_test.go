@@ -65,6 +65,7 @@ var partly = redistest.RealConfig{Args: []string{"--cluster-require-full-coverag
 
 // A replica that takes over may lack what the master granted. So nobody gets the lock from it until the
 // longest lease has ended, whether the holder still believes or is gone, and the other masters go on.
+// Cost: 4 s, of the servers of a cluster with replicas.
 func TestReplicaThatTakesOverDoesNotVoteUntilTheLongestLeaseHasEnded(t *testing.T) {
 	t.Parallel()
 	takesOver(t, takeovers[:1])

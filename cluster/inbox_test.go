@@ -73,7 +73,7 @@ func spared(t *testing.T, s *redistest.Sharded, a, b *redlock.Client, not string
 }
 
 // A waiter, a latch and an observer are told by pushes in every slot: heartbeats are too late to help. Where the servers can,
-// what wakes a waiter does not go to all of them.
+// what wakes a waiter does not go to all of them. Cost: 3 s, of two clusters of real servers.
 func TestPushesAreShardedWhereTheServersCan(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []struct {

@@ -96,6 +96,7 @@ func TestContextsEndOnTimeAlthoughATracerOrALoggerBlocks(t *testing.T) {
 	}
 }
 
+// Cost: 2 s. Releases are dropped when the names of those that are owed take 64 MB.
 func TestContextsEndOnTimeAlthoughALoggerBlocksThatIsToldOfDroppedReleases(t *testing.T) {
 	deployed(t, 1, func(t *testing.T, d *redlocktest.Deployment) {
 		hook := sticking("log")
@@ -476,6 +477,7 @@ func TestDoThatHandsItsLeaseOffSucceeds(t *testing.T) {
 	})
 }
 
+// Cost: 11 s with the race detector. Twice in five times so many entries find a last unlock that is two steps; a seventh of them did not.
 func TestReentryComesBeforeTheLastUnlockOrFindsTheLeaseEnded(t *testing.T) {
 	c := redlock.Agreed(t, &redlock.Yes{})
 	m := c.Mutex("k", redlock.As("me"))

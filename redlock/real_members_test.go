@@ -17,6 +17,7 @@ import (
 )
 
 // A cluster votes while any of its masters does: which part of it does not, and until when, must be told.
+// Cost: 2 s, of the servers of a cluster.
 func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	t.Parallel()
 	rt.Needs(t)

@@ -1950,7 +1950,7 @@ func setWords(t *testing.T, to any, words []string) {
 
 // TestSchedulesExplored visits every state within the bounds of each search: one holder at a time, tokens
 // that rise, votes that count once, nothing left behind, and from every moment of rest a way for everybody
-// to come to the end. It takes 20 s: each search shows something that no other here does.
+// to come to the end. Cost: 20 s. Each search shows something that no other here does.
 func TestSchedulesExplored(t *testing.T) { exploreAll(t, "explored/always", 0) }
 
 // TestLongSchedulesExplored visits more. Every search ends at a million states, which take 1 GB, unless REDQUORUM_SEEDS is set.

@@ -28,7 +28,7 @@ import (
 
 // A script that ends in the middle leaves what it has done, and is asked for again. Whatever ended it, and behind
 // whichever of its commands: nobody comes to a vote that another believes to have, no vote is without an end, no counter
-// falls, and in the end nothing is left. It takes five seconds, because it plays each case once for every command.
+// falls, and in the end nothing is left. Cost: five seconds. It plays each case once for every command.
 // Either all behind it fail, or it alone, while others ask.
 func TestScriptThatEndsInTheMiddleAndIsRepeatedGivesOneVote(t *testing.T) { stopScripts(t, 0, 3) }
 

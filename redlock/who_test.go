@@ -23,6 +23,7 @@ func labelled(label string) string {
 	return fmt.Sprintf("%s (%s, pid %d)", label, host, os.Getpid())
 }
 
+// Cost: 2 s, of seven minutes of heartbeats.
 func TestInspectSaysWhoHasALockAndWhoWaits(t *testing.T) {
 	for _, prefix := range []string{"", "prod:"} {
 		faketime.Test(t, func(t *testing.T) {

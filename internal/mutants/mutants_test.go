@@ -306,8 +306,8 @@ again:
 		"\nvar parts = mutants_.Folder{FS: embedded_parts, Dir: \"x/p/\"}\n\nvar a = mutants_.Text(\"x/p/a.lua\", embedded_a)\n", texts["x/p/p.go"])
 }
 
-// The program itself, on a module of a few lines: what is caught, what survives, what does not compile. It costs three
-// seconds of a processor, because go test compiles the module for each mutant that no named test notices.
+// The program itself, on a module of a few lines: what is caught, what survives, what does not compile. Cost: three
+// seconds, because go test compiles the module for each mutant that no named test notices.
 func TestMutantsOfASmallModule(t *testing.T) {
 	texts := map[string]string{
 		"go.mod":         "module " + modulePath + "\n\ngo 1.25\n",

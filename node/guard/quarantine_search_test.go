@@ -511,7 +511,7 @@ func searchQuarantines(t *testing.T, searches []qSearch, long bool, limit int) {
 	}
 }
 
-// It takes 2 s: two holders are found behind 200,000 states, and no smaller search finds them.
+// Cost: 2 s. Two holders are found behind 200,000 states, and no smaller search finds them.
 func TestNoScheduleOfForgetfulMembersAndGreaterMaxTTLHasTwoHolders(t *testing.T) {
 	searchQuarantines(t, qSearches, false, 300_000)
 }

@@ -78,12 +78,12 @@ func TestOneClientOfManyRestoresAMember(t *testing.T) {
 func TestRestoringGoesOnWhereTheClientBeforeHasStopped(t *testing.T) {
 	for name, silent := range map[string]bool{"it says so": false, "it does not": true} {
 		t.Run(name, func(t *testing.T) {
-			crowded(t, 1, 10*page, func(t *testing.T, servers []*server, all []*client) {
+			crowded(t, 1, 6*page, func(t *testing.T, servers []*server, all []*client) {
 				servers[0].flush()
 				all[0].after(longest)
 				var stopped atomic.Bool
 				stop := func() {
-					if all[0].hosts[0].Now().Standing.marker.left == 0 && servers[1].scanned() == 5 && stopped.CompareAndSwap(false, true) {
+					if all[0].hosts[0].Now().Standing.marker.left == 0 && servers[1].scanned() == 3 && stopped.CompareAndSwap(false, true) {
 						if silent {
 							all[0].hosts[0].Now().Session.(*fakeSession).end()
 						}
@@ -104,7 +104,7 @@ func TestRestoringGoesOnWhereTheClientBeforeHasStopped(t *testing.T) {
 				next.after(200 * time.Millisecond)
 				require.Equal(t, 3, next.voting())
 				require.Zero(t, lost(servers[0], servers[1])+lost(servers[0], servers[2]))
-				require.LessOrEqual(t, servers[1].scanned(), 10+3, "one page is read twice")
+				require.LessOrEqual(t, servers[1].scanned(), 6+3, "one page is read twice")
 			})
 		})
 	}
@@ -229,9 +229,9 @@ func TestSourceThatFollowedACopyBetweenPagesIsNone(t *testing.T) {
 	} {
 		for _, at := range []int{-1, 0, 3} { // pages of it that were read before; -1: nor was it looked at
 			t.Run(fmt.Sprint(name, ", pages before: ", at), func(t *testing.T) {
-				crowded(t, 1, 10*page, func(t *testing.T, servers []*server, all []*client) {
+				crowded(t, 1, 5*page, func(t *testing.T, servers []*server, all []*client) {
 					copied, ends := servers[2].copied()
-					for b := range 5 * page {
+					for b := range 2 * page {
 						servers[2].do("HSET", member.TokensKey, fmt.Sprint(b), "4999999999999999") // the copy lacks it
 					}
 					servers[0].flush()

@@ -440,7 +440,7 @@ func (s search) run(t *testing.T) {
 }
 
 // In every world nothing has opened too early, and without losses of memory nothing remains once a call
-// of Await has returned. From every world all calls can return. It takes 2 s: smaller searches have no two arrivals, or
+// of Await has returned. From every world all calls can return. Cost: 2 s. Smaller searches have no two arrivals, or
 // no two losses.
 func TestLatchExplored(t *testing.T) {
 	for _, s := range searches {
