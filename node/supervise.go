@@ -118,8 +118,9 @@ func (n *Node) stop() {
 	p.state.Up, p.state.Err, p.session, p.err = false, n.errClosed, nil, n.errClosed
 	n.publishLocked(&p)
 	n.refuse()
+	serving := n.serving
 	n.mu.Unlock()
-	if !n.serving && !n.owed.any(time.Now()) {
+	if !serving && !n.owed.any(time.Now()) {
 		n.cancel() // nothing to wait for, not even for a dial
 	}
 }
