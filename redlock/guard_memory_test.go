@@ -179,7 +179,7 @@ func TestDebtsCarryTheNewStanding(t *testing.T) {
 		*sent = nil
 		p.Away(2)
 		require.NoError(t, held.Unlock(t.Context()))
-		p.Voting(t, 2)
+		p.Until(t, 2, redlock.MemberDown)
 		p.Links[2].Refuse(false)
 		p.Voting(t, 3)
 		synctest.Wait()
