@@ -297,7 +297,7 @@ func appendWants(b []byte, c *scriptCall) []byte {
 
 // TestSemaphoreSchedulesExplored visits every state within the bounds of each search: one holder of a
 // slot at a time, tokens of a slot that rise, nothing left behind, and from every moment of rest a way
-// for everybody to come to the end. It takes 4 s: the mutants of semaphore_search.txt need its searches.
+// for everybody to come to the end. Cost: 4 s. The mutants of semaphore_search.txt need its searches.
 func TestSemaphoreSchedulesExplored(t *testing.T) { exploreAll(t, "semaphore/always", 0) }
 
 func TestLongSemaphoreSchedulesExplored(t *testing.T) {
