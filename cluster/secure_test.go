@@ -148,7 +148,7 @@ func TestUserOfOneEnvironmentDoesEverythingThereInACluster(t *testing.T) {
 	shipped := rt.Must(os.ReadFile(rules(t, rt.Installed(t).Rules())))(t)
 	page := rt.Must(os.ReadFile(filepath.Join("..", "docs", "servers.md")))(t)
 	_, section, _ := strings.Cut(string(page), "\n### One environment of several\n")
-	keys := strings.Join(strings.Fields(strings.Split(section, "```")[1]), " ")
+	keys := strings.Join(strings.Fields(strings.TrimPrefix(strings.Split(section, "```")[1], "text")), " ")
 	require.Contains(t, string(shipped), "~app:* ~redquorum:*")
 	file := filepath.Join(t.TempDir(), "one.acl")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(shipped), "~app:* ~redquorum:*", keys, 1)), 0o600))
