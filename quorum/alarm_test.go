@@ -79,16 +79,21 @@ func TestBusyMemberIsWaitedForLongerThanASilentOne(t *testing.T) {
 		last  time.Duration // since when the call at the head of the line stands there; -1: the line is empty
 		every time.Duration // how often that changes; 0: never
 		takes time.Duration
+		ttl   time.Duration  // of what is asked for
+		also  member.Outcome // of a third member; Unanswered: it is silent
 	}{
-		"silent":                   {0, 0, timeout},
-		"silent since a while ago": {-50 * time.Millisecond, 0, timeout},
-		"nothing in line":          {-1, 0, timeout},
-		"silent from now on":       {70 * time.Millisecond, 0, 170 * time.Millisecond},
-		"busy":                     {0, 30 * time.Millisecond, Patience * timeout},
+		"silent":                         {0, 0, timeout, 0, member.Answered},
+		"silent since a while ago":       {-50 * time.Millisecond, 0, timeout, 0, member.Answered},
+		"nothing in line":                {-1, 0, timeout, 0, member.Answered},
+		"silent from now on":             {70 * time.Millisecond, 0, 170 * time.Millisecond, 0, member.Answered},
+		"busy":                           {0, 30 * time.Millisecond, Patience * timeout, 0, member.Answered},
+		"busy for too long to be of use": {0, 30 * time.Millisecond, 250 * time.Millisecond, 250 * time.Millisecond, member.Answered},
+		"busy, and what it decides is over before it is silent": {0, 30 * time.Millisecond, timeout, timeout / 2, member.Answered},
+		"busy, beside too many that are silent":                 {0, 30 * time.Millisecond, timeout, 0, member.Unanswered},
 	} {
 		t.Run(name, func(t *testing.T) {
 			faketime.Test(t, func(t *testing.T) {
-				fs, ms := fakes(3)
+				fs, ms := fakes(5)
 				began := time.Now()
 				fs[1].waiting = func() (time.Time, bool) {
 					if c.every > 0 {
@@ -100,9 +105,13 @@ func TestBusyMemberIsWaitedForLongerThanASilentOne(t *testing.T) {
 					return began.Add(c.last), true
 				}
 				fs[2].waiting = func() (time.Time, bool) { return time.Now(), true } // has answered: it is not waited for
-				r := new(Rounds).Start(ms, &Question{To: All(3), Need: 2, Judge: &judge{}})
+				r := new(Rounds).Start(ms, &Question{Sent: began, TTL: c.ttl, To: All(5), Need: 3, Judge: &judge{}})
 				defer r.Free()
 				fs[2].answer(member.Refused, errors.New("refused"))
+				fs[3].answer(member.Answered, nil)
+				if c.also != member.Unanswered {
+					fs[4].answer(c.also, nil)
+				}
 				v, err := r.Wait(t.Context(), began, timeout)
 				require.NoError(t, err)
 				require.Equal(t, Undecided, v)

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,7 @@ type Question struct {
 	Op string // for the Judge and for errors
 	// Sent was taken before the first call was submitted: validity counts from here.
 	Sent time.Time
-	TTL  time.Duration // what the question asks for; for the Judge
+	TTL  time.Duration // what the question asks for, and for how long after Sent an answer is of use; 0: always
 	To   Set           // the members asked; the others count as lost votes
 	// Deny is how many plain refusals decide the round as well, when it cannot be won any more; 0:
 	// the first answer by which it cannot be won decides it. A refusal is plain if it has no error.
@@ -165,7 +166,8 @@ func (r *Round) Done(c *member.Call) {
 // did not run while it waited, Wait waits once more, for at most the timeout, so that answers can still be read.
 //
 // A member is silent since its last answer to any call of its line, because it answers them in their order. So Wait waits longer
-// for one that is merely busy, Patience timeouts in all.
+// for those that are merely busy, if they can decide the round, Patience timeouts in all. What Question.TTL says is over by then
+// is not waited for.
 func (r *Round) Wait(ctx context.Context, since time.Time, timeout time.Duration) (Verdict, error) {
 	if v := r.result(); v != Undecided {
 		return v, nil
@@ -199,27 +201,39 @@ func (r *Round) Wait(ctx context.Context, since time.Time, timeout time.Duration
 // Patience is how many timeouts a member is waited for that goes on answering other calls.
 const Patience = 4
 
-// silentAt is when the last of the members whose answers are open will have been silent for a timeout; zero: nobody can tell.
+// silentAt is when too few of the members whose answers are open will not have been silent for a timeout: those cannot decide
+// the round then. Zero: nobody can tell.
 func (r *Round) silentAt(since time.Time, timeout time.Duration) (at time.Time) {
 	r.mu.Lock()
-	open := Set(0)
+	open, few := Set(0), max(1, min(r.Need-r.yes, r.yes+r.open-r.Need+1)) // so many decide
 	for i, v := range r.votes {
 		if v == Open {
 			open = open.With(i)
 		}
 	}
 	r.mu.Unlock()
+	var buf [MaxMembers]time.Time
+	lasts := buf[:0]
 	for i, m := range r.members {
 		if p, ok := m.(member.Paced); ok && open.Has(i) {
-			if last, waits := p.Waiting(r.Slot); waits && last.After(at) {
-				at = last
+			if last, waits := p.Waiting(r.Slot); waits {
+				lasts = append(lasts, last)
 			}
 		}
 	}
-	if most := since.Add(Patience * timeout); at.Add(timeout).After(most) {
+	if len(lasts) < few {
+		return time.Time{}
+	}
+	slices.SortFunc(lasts, time.Time.Compare)
+	at = lasts[len(lasts)-few].Add(timeout)
+	most := since.Add(Patience * timeout)
+	if ends := r.Sent.Add(r.TTL); r.TTL > 0 && ends.Before(most) {
+		most = ends
+	}
+	if at.After(most) {
 		return most
 	}
-	return at.Add(timeout)
+	return at
 }
 
 // look wakes the Wait of the round, if there is one.

@@ -63,7 +63,7 @@ func (h *hold) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, 
 
 // raise lifts the counters of members to the token.
 func (h *hold) raise(to quorum.Set, token int64, now time.Time, late bool) *quorum.Round {
-	return h.ask(opRaise, to, now, 0, func(b *[]byte) member.Command { return h.having().Raise(b, h.owner, token) }, late)
+	return h.ask(opRaise, to, now, h.terms.ttl, func(b *[]byte) member.Command { return h.having().Raise(b, h.owner, token) }, late)
 }
 
 // lift brings members whose votes are not those of the lease into step. Nobody waits for it.

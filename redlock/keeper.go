@@ -609,7 +609,7 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	cmd := k.c.buffer()
 	command := n.encode(cmd)
 	r := k.c.rounds.Start(k.c.members, &quorum.Question{
-		Op: opExtend, Sent: now, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: j,
+		Op: opExtend, Sent: now, TTL: n.items[0].ttl, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: j,
 		Command:  command,
 		Delivery: delivery,
 	})
