@@ -494,21 +494,48 @@ func TestMembersThatAreMerelyBusyAreWaitedFor(t *testing.T) {
 	}, redlock.Quiet)
 }
 
+// anotherFree has dead owners take all slots but one of three, at each of three members another: votes never agree.
+func anotherFree(t *testing.T, cluster *redistest.Cluster) {
+	const far = "99999999999999"
+	for i, s := range cluster.Servers {
+		args := []string{"HSET", "redquorum:s1:{k}", ".", far, "-", far}
+		for slot := range 3 {
+			if owner := fmt.Sprintf("dead:%d", slot); slot != i {
+				args = append(args, fmt.Sprint(slot), owner, owner, fmt.Sprintf("%s %d:5", far, slot))
+			}
+		}
+		redlock.Admin(t, s, args...)
+		redlock.Admin(t, s, "PEXPIRE", "redquorum:s1:{k}", "100000")
+	}
+}
+
+// Who asks once, and meets others again and again, ends with what the members said: also beside one that hangs, and with a context.
+func TestTryAcquireThatMeetsOthersEndsInTime(t *testing.T) {
+	for hung, within := range []time.Duration{200 * time.Millisecond, time.Second} {
+		redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+			taught(t, cluster)
+			anotherFree(t, cluster)
+			if hung > 0 {
+				p.EveryLink(func(l *redistest.Link) { l.PauseReplies() }, 2)
+			} else {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				defer cancel()
+				err := rt.Err(p.Semaphore("k", 3).TryAcquire(ctx))
+				require.ErrorIs(t, err, redlock.ErrHeld)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+			began := time.Now()
+			require.ErrorIs(t, rt.Err(p.Semaphore("k", 3).TryAcquire(t.Context())), redlock.ErrHeld)
+			require.LessOrEqual(t, time.Since(began), within)
+		}, redlock.Quiet)
+	}
+}
+
 // Members that do not answer are not taken for members that refuse.
 func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		taught(t, cluster)
-		const far = "99999999999999"
-		for i, s := range cluster.Servers { // each has another slot free
-			args := []string{"HSET", "redquorum:s1:{k}", ".", far, "-", far}
-			for slot := range 3 {
-				if owner := fmt.Sprintf("dead:%d", slot); slot != i {
-					args = append(args, fmt.Sprint(slot), owner, owner, fmt.Sprintf("%s %d:5", far, slot))
-				}
-			}
-			redlock.Admin(t, s, args...)
-			redlock.Admin(t, s, "PEXPIRE", "redquorum:s1:{k}", "100000")
-		}
+		anotherFree(t, cluster)
 		require.ErrorIs(t, rt.Err(p.Semaphore("k", 3).TryAcquire(t.Context())), redlock.ErrHeld)
 		p.EveryLink(func(l *redistest.Link) { l.LoseReply(redistest.WithArg(script.SemClaim.SHA), 1) })
 		_, err := p.Semaphore("k", 3).TryAcquire(t.Context())

@@ -2,12 +2,14 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
@@ -203,13 +205,14 @@ func permitsAsked(l script.Lock, t *terms, _ *Config) script.Lock {
 //
 // A call that does not wait, and lost although no majority refused it, met others at the same slots. After a
 // pause it asks for another slot: those that it met may have left one. All pauses together last at most
-// MemberTimeout.
+// MemberTimeout, and it begins to ask no later than quorum.Patience of them after the call.
 func (c *Client) permit(ctx, in context.Context, w want) (l *Lease, res result, err error) {
 	t := *w.terms
 	p := *t.permits
 	p.once = true
 	p.gate = uint8(int(slot.Of(c.cfg.keyOf(w.name))) % len(c.members))
 	t.permits, w.terms = &p, &t
+	began := time.Now()
 	for pause := time.Millisecond; ; pause *= 2 {
 		if p.want = c.slots.take(w.name); p.want >= p.limit {
 			p.want = -1
@@ -223,11 +226,19 @@ func (c *Client) permit(ctx, in context.Context, w want) (l *Lease, res result, 
 			p.known = c.limits.get(w.name)
 			l, res, err = c.compete(ctx, in, w)
 		}
-		if !res.met || ctx.Err() != nil || pause > c.cfg.MemberTimeout/2 {
-			return l, res, c.unlessNone(ctx, &w, err)
+		if !res.met || pause > c.cfg.MemberTimeout/2 || clock.Elapsed(began, time.Now())+pause > quorum.Patience*c.cfg.MemberTimeout {
+			break
 		}
 		c.pause(ctx, pause)
+		if ctx.Err() != nil {
+			var e *QuorumError
+			if errors.As(err, &e) {
+				e.cause = ctx.Err()
+			}
+			break
+		}
 	}
+	return l, res, c.unlessNone(ctx, &w, err)
 }
 
 // permitsHeld has the slots of a new lease asked for at the members that have not given them, after
