@@ -114,6 +114,7 @@ func (p *proc) Exited() <-chan struct{}       { return p.exited }
 func (p *proc) Gone() <-chan struct{}         { return p.gone }
 func (p *proc) Code() int                     { return p.code }
 func (p *proc) Halted() <-chan syscall.Signal { return p.halted }
+func (p *proc) InForeground() bool            { return InForeground() }
 
 // Forward implements Process. Ctrl-C and the like have reached the command already if it shares the terminal's
 // foreground group with us. One that does not handle them gets them all the same, because they may have been sent to

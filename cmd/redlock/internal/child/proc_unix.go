@@ -78,6 +78,7 @@ func (p *proc) Exited() <-chan struct{}       { return p.exited }
 func (p *proc) Gone() <-chan struct{}         { return p.gone }
 func (p *proc) Code() int                     { return p.code }
 func (p *proc) Halted() <-chan syscall.Signal { return p.halted }
+func (p *proc) InForeground() bool            { return InForeground() }
 
 // Forward implements Process.
 func (p *proc) Forward(sig syscall.Signal) {

@@ -29,6 +29,8 @@ type Process interface {
 	Halted() <-chan syscall.Signal
 	// Continue continues what the terminal has stopped.
 	Continue()
+	// InForeground reports whether the terminal would not stop the command again for using it.
+	InForeground() bool
 	// Terminate asks all of it to end, and Kill ends all of it. Neither waits.
 	Terminate()
 	Kill()
@@ -49,6 +51,8 @@ type Outcome struct {
 // It passes signals on, except one that Stops, because a stopped command would hold the lock until
 // somebody thinks of it. If the terminal has stopped the command by itself, Supervise continues it
 // at once. It does the same if the command is stopped a little later, or stops itself when told to.
+// A command that the terminal has stopped in the background goes on when it comes to the foreground:
+// a shell that does not see its job stopped sends no SIGCONT.
 func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.Signal, log *slog.Logger) Outcome {
 	s := Stopper{Plan: plan}
 	timer := time.NewTimer(0)
@@ -62,10 +66,13 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 		end    time.Time // of their time to end by themselves
 		killed time.Time // when it was killed first
 		undo   = time.NewTimer(0)
-		again  time.Duration // after which the stop is undone once more
+		again  time.Duration      // after which the stop is undone once more
+		wants  = time.NewTimer(0) // while the command waits for the foreground
 	)
 	undo.Stop()
 	defer undo.Stop()
+	wants.Stop()
+	defer wants.Stop()
 	for {
 		now := time.Now()
 		over := done == nil
@@ -115,6 +122,15 @@ func Supervise(p Process, lease Lease, plan Plan, keep bool, signals <-chan os.S
 				break // said already, and undone
 			}
 			log.Warn("the command is stopped, and the lock stays held: "+advice(sig), "signal", sig.String())
+			if OfTerminal(sig) {
+				wants.Reset(wantsAgain)
+			}
+		case <-wants.C:
+			if p.InForeground() {
+				p.Continue()
+				break
+			}
+			wants.Reset(wantsAgain)
 		case <-undo.C:
 			p.Continue()
 			if again < undoAtMost {
@@ -156,7 +172,8 @@ func advice(sig syscall.Signal) string {
 
 const (
 	undoAgain  = 10 * time.Millisecond
-	undoAtMost = 10 * time.Second     // at 0, 10, 50, 210, 850 ms, 3.4 s, 13.7 s
+	undoAtMost = 10 * time.Second // at 0, 10, 50, 210, 850 ms, 3.4 s, 13.7 s
+	wantsAgain = 100 * time.Millisecond
 	killAgain  = 2 * time.Millisecond // what forks while it is killed is found at the next look
 	giveUp     = 10 * time.Second     // what a kill does not end for so long is in an uninterruptible sleep
 )

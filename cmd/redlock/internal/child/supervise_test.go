@@ -24,6 +24,7 @@ type fake struct {
 	forwarded    []syscall.Signal
 	continued    []time.Time
 	code         int
+	inFront      time.Time // when the terminal is given to it
 }
 
 func newFake(onTerminate func(p *fake)) *fake {
@@ -32,6 +33,7 @@ func newFake(onTerminate func(p *fake)) *fake {
 
 func (p *fake) Exited() <-chan struct{}       { return p.exited }
 func (p *fake) Halted() <-chan syscall.Signal { return p.halted }
+func (p *fake) InForeground() bool            { return !time.Now().Before(p.inFront) }
 func (p *fake) Gone() <-chan struct{}         { return p.gone }
 func (p *fake) Code() int                     { return p.code }
 func (p *fake) Forward(sig syscall.Signal)    { p.forwarded = append(p.forwarded, sig) }

@@ -34,3 +34,24 @@ func TestSuperviseUndoesAStop(t *testing.T) {
 		}
 	})
 }
+
+// A shell that does not see its job stopped continues nothing when it brings it to the foreground.
+func TestSuperviseContinuesInTheForegroundWhatTheTerminalStopped(t *testing.T) {
+	t.Parallel()
+	for sig, want := range map[syscall.Signal]int{syscall.SIGTTIN: 1, syscall.SIGTTOU: 1, syscall.SIGSTOP: 0} {
+		faketime.Test(t, func(t *testing.T) {
+			p := newFake(func(*fake) {})
+			p.halted, p.inFront = make(chan syscall.Signal), time.Now().Add(time.Minute)
+			go func() {
+				p.halted <- sig
+				time.Sleep(time.Hour)
+				p.end(0)
+			}()
+			Supervise(p, &lease{until: time.Now().Add(2 * time.Hour), done: make(chan struct{})}, PlanFor(time.Second), false, nil, quiet)
+			assert.Len(t, p.continued, want, "%v", sig)
+			for _, at := range p.continued {
+				assert.WithinRange(t, at, p.inFront, p.inFront.Add(time.Second))
+			}
+		})
+	}
+}
