@@ -147,11 +147,14 @@ func TestSignalsAndTerminals(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte(beginOfScript+s.script+"\n"), 0o600))
 			cmd, output := process(t, urls, "")
 			cmd.Path, cmd.Args = rt.Must(exec.LookPath("sh"))(t), []string{"sh", path}
-			cmd.Env, cmd.Dir = append(cmd.Env, "K=k"+strconv.Itoa(i), "REDLOCK_MAX_TTL=5m"), dir
+			cmd.Env, cmd.Dir = append(cmd.Env, "K=k"+strconv.Itoa(i), "REDLOCK_MAX_TTL=5m", "REDLOCK_TTL=4m"), dir
 			cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setsid: true}, patience
 			var keys, screen *os.File
 			if s.types != nil {
 				cmd.Args, cmd.SysProcAttr.Setctty = []string{"sh", "-m", path}, true
+				if bash, err := exec.LookPath("bash"); err == nil { // its fg sends no CONT to a job that it has not seen stopped
+					cmd.Path = bash
+				}
 				keys, screen = terminal(t)
 				cmd.Stdin, cmd.Stdout, cmd.Stderr = screen, screen, screen
 			}
