@@ -15,7 +15,7 @@ import (
 )
 
 // A trial is over after trialLasts, and its lock, whatever happens, trialTTL after that.
-const (
+var (
 	trialLasts = 15 * time.Second
 	trialTTL   = 10 * time.Second
 )
