@@ -85,13 +85,20 @@ func (c *connection) nested(ctx context.Context, keys []string, w *waiting, pati
 			continue
 		}
 		seen, err := c.Inspect(ctx, keys[i])
-		if err != nil || verified(seen, token) != yes || w.shared && seen.Kind == redlock.KindRead {
+		if err != nil || verified(seen, token) != yes || w.shared && seen.Kind == redlock.KindRead && !writerWaits(seen) {
 			continue
 		}
 		return &exitError{w.code, fmt.Errorf("%w: the redlock that runs this command holds %q (token %d), so this one would wait for itself",
 			redlock.ErrHeld, keys[i], token)}
 	}
 	return nil
+}
+
+// writerWaits reports whether somebody waits to be alone. A new reader waits for that one, which waits for those that read.
+func writerWaits(seen *redlock.Inspection) bool {
+	return slices.ContainsFunc(seen.Members, func(m redlock.MemberView) bool {
+		return slices.ContainsFunc(m.Queue, func(q redlock.Waiter) bool { return q.Live && !q.Reads })
+	})
 }
 
 // withheld says, of an error that it may explain, which variables are missing because a redlock around this process removed them.
