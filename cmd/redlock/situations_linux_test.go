@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -125,10 +127,21 @@ var situations = map[string]situation{
 		want: "70\nfree\n70\nfree"},
 }
 
+func init() { programs["afresh"] = afresh }
+
+// afresh becomes another program, which ignores no signal. This process may ignore some: whoever started it did so, or a test
+// that runs the command here.
+func afresh() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	fmt.Fprintln(os.Stderr, syscall.Exec(os.Args[1], os.Args[2:], os.Environ()))
+	os.Exit(1)
+}
+
 // What happens to the lock, the command and what it started stands in the table, and each row has its case here.
 func TestSignalsAndTerminals(t *testing.T) {
 	t.Parallel()
 	unraced(t)
+	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU) // as whatever test may have done
 	var names []string
 	for name := range situations {
 		names = append(names, name)
@@ -146,14 +159,14 @@ func TestSignalsAndTerminals(t *testing.T) {
 			path := filepath.Join(dir, "script")
 			require.NoError(t, os.WriteFile(path, []byte(beginOfScript+s.script+"\n"), 0o600))
 			cmd, output := process(t, urls, "")
-			cmd.Path, cmd.Args = rt.Must(exec.LookPath("sh"))(t), []string{"sh", path}
+			cmd.Path, cmd.Args = rt.Must(exec.LookPath("afresh"))(t), []string{"afresh", rt.Must(exec.LookPath("sh"))(t), "sh", path}
 			cmd.Env, cmd.Dir = append(cmd.Env, "K=k"+strconv.Itoa(i), "REDLOCK_MAX_TTL=5m", "REDLOCK_TTL=4m"), dir
 			cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setsid: true}, patience
 			var keys, screen *os.File
 			if s.types != nil {
-				cmd.Args, cmd.SysProcAttr.Setctty = []string{"sh", "-m", path}, true
+				cmd.Args, cmd.SysProcAttr.Setctty = slices.Insert(cmd.Args, 3, "-m"), true
 				if bash, err := exec.LookPath("bash"); err == nil { // its fg sends no CONT to a job that it has not seen stopped
-					cmd.Path = bash
+					cmd.Args[1] = bash
 				}
 				keys, screen = terminal(t)
 				cmd.Stdin, cmd.Stdout, cmd.Stderr = screen, screen, screen
@@ -173,7 +186,10 @@ func TestSignalsAndTerminals(t *testing.T) {
 					_, _ = io.Copy(output, keys)
 				}()
 				for i := 0; i < len(s.types); i += 2 {
-					eventually(t, s.types[i], func() bool { return strings.Contains(output.String(), s.types[i]) })
+					seen := func() bool { return strings.Contains(output.String(), s.types[i]) }
+					if !assert.Eventually(t, seen, patience, 10*time.Millisecond) {
+						t.Fatalf("%q is never said:\n%s", s.types[i], output.String())
+					}
 					rt.Must(keys.WriteString(s.types[i+1]))(t)
 				}
 				_ = cmd.Wait()
