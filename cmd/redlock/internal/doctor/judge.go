@@ -604,7 +604,7 @@ func (j *judge) permitted(f *Facts) {
 			denied = append(denied, c)
 		}
 	}
-	if len(sharded) > 0 {
+	if s := program(f.Info); len(sharded) > 0 && !(s.Brand == "Redis" && s.Version != "" && older(s.Version, 7, 0)) { // which has none
 		j.say(Warning, "permissions", f.Member, "the user may not: "+strings.Join(sharded, ", "),
 			"each hand-over is sent to every server of the cluster, and not to one", "+ssubscribe +spublish")
 	}
