@@ -248,6 +248,9 @@ func (s *seat) endAll(parts []*held, unlock func(ctx context.Context) error) {
 		until := judge.At(h.lease.ValidUntil())
 		e := h.event("end", n)
 		e.At, e.Until, e.Text = min(now, until), until, "unlock"
+		if ended := h.ended.Load(); ended > 0 { // this goroutine hears of it later, if it does not run
+			e.At = min(e.At, ended)
+		}
 		h.ending(e)
 		ends[i] = e
 	}
@@ -259,6 +262,9 @@ func (s *seat) endAll(parts []*held, unlock func(ctx context.Context) error) {
 			e.Text = "lost"
 		}
 		e.Error, e.Back = kindOf(err), judge.Now()
+		if lost := (*redlock.LostError)(nil); errors.As(parts[i].lease.Err(), &lost) && e.Error == "lost" {
+			e.Error += ": " + string(lost.Reason)
+		}
 		s.app.say(e)
 	}
 }
