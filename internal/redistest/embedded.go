@@ -62,6 +62,7 @@ type Embedded struct {
 	// front is open while the server is alive and tcpAddr is set.
 	front   *Front
 	tcpAddr string
+	held    io.Closer // its port, if the server has chosen it
 }
 
 // request is a command that has arrived; without arguments it is garbage. Or the end of a session.
@@ -183,6 +184,13 @@ func (e *Embedded) ServeTCP(addr string) error {
 	defer e.tcp.Unlock()
 	if e.front != nil {
 		return errors.New("redistest: already serving " + e.tcpAddr)
+	}
+	if host, port, err := net.SplitHostPort(addr); err == nil && host == "127.0.0.1" && port == "0" {
+		first, held, err := TakePorts(1) // or somebody may have it when the server starts again
+		if err != nil {
+			return err
+		}
+		addr, e.held = onLoopback(first), held
 	}
 	f, err := e.link.Listen(addr)
 	if err != nil {
@@ -571,6 +579,12 @@ func (e *Embedded) Do(ctx context.Context, args ...string) (any, error) {
 // Close ends the server and its paths.
 func (e *Embedded) Close() error {
 	e.Kill()
+	e.tcp.Lock()
+	if e.held != nil {
+		_ = e.held.Close()
+		e.held = nil
+	}
+	e.tcp.Unlock()
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
