@@ -125,6 +125,9 @@ func (p *restarts) play(hold, await func(*redlock.Client, redlock.LockOption) ge
 		server.Kill()
 		time.Sleep(1 + upTo(p.random, time.Second))
 		require.NoError(p.t, server.Restart(p.random.IntN(2) == 0))
+		for _, c := range p.peers { // until then the member votes, for a client that has not noticed
+			c.Until(p.t, i, redlock.MemberQuarantined)
+		}
 		for _, c := range p.peers {
 			c.Voting(p.t, n)
 		}
