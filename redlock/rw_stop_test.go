@@ -100,6 +100,10 @@ type rwStopPlay struct {
 	all   []*rwStopOwner
 	trace []string
 	wrong []string
+
+	// A script passed over keys of the queue that have moved. An entry of whoever has gone may be there, and is served: for a
+	// TTL then.
+	passed bool
 }
 
 func firstOf(v any) int64 {
@@ -190,6 +194,7 @@ func (p *rwStopPlay) act(o *rwStopOwner, after int, once bool) {
 	err := call(after, once)
 	stopped := firstOf(p.ask("EXISTS", "stopped")) == 1
 	p.ask("DEL", "stopped")
+	p.passed = p.passed || p.moving && stopped && err == nil
 	o.pending = nil
 	if err != nil || stopped && err != nil {
 		o.pending = call
@@ -284,7 +289,31 @@ func (p *rwStopPlay) play() {
 			return
 		}
 	}
-	// Now everybody goes on without stops: repeats, is served, and gives up.
+	p.finish()
+	for range p.all {
+		if p.passed && len(p.wrong) == 0 {
+			p.ask("DEL", p.Name) // the vote of who has gone ends with its TTL
+			p.finish()
+		}
+	}
+	if len(p.wrong) > 0 {
+		return
+	}
+	for _, o := range p.all {
+		if !o.gone || o.pending != nil {
+			p.wrong = append(p.wrong, fmt.Sprintf("%s (%s) is never served; k: %v", o.name, o.kind, p.ask("HGETALL", p.Name)))
+		}
+	}
+	keys := p.ask("KEYS", "*").([]any)
+	for _, k := range keys {
+		if k != member.TokensKey && k != WaitersOf(p.Name) {
+			p.wrong = append(p.wrong, fmt.Sprintf("left: %v: %v pttl %v", k, p.ask("TYPE", k.(string)), p.ask("PTTL", k.(string))))
+		}
+	}
+}
+
+// finish has everybody go on without stops: repeat, be served, and give up.
+func (p *rwStopPlay) finish() {
 	for range 40 {
 		left := 0
 		for _, o := range p.all {
@@ -332,17 +361,6 @@ func (p *rwStopPlay) play() {
 		}
 		if left == 0 {
 			break
-		}
-	}
-	for _, o := range p.all {
-		if !o.gone || o.pending != nil {
-			p.wrong = append(p.wrong, fmt.Sprintf("%s (%s) is never served; k: %v", o.name, o.kind, p.ask("HGETALL", p.Name)))
-		}
-	}
-	keys := p.ask("KEYS", "*").([]any)
-	for _, k := range keys {
-		if k != member.TokensKey && k != WaitersOf(p.Name) {
-			p.wrong = append(p.wrong, fmt.Sprintf("left: %v: %v pttl %v", k, p.ask("TYPE", k.(string)), p.ask("PTTL", k.(string))))
 		}
 	}
 }
