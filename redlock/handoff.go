@@ -253,8 +253,13 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 	if !c.alive.enter() {
 		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 	}
+	if !c.alive.enter() { // the lease leaves with its release, which may come before the last member is asked: see overtaken
+		c.alive.leave()
+		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
+	}
 	now := time.Now()
 	l, r := c.takeOver(ctx, name, &h, anew, longest, now)
+	c.alive.leave()
 	defer r.Free()
 	v, cause := r.Wait(ctx, now, c.cfg.MemberTimeout)
 	f := quorum.Failure{Op: "adopt", Key: name, Need: c.need, Votes: r.Votes(c.members)}

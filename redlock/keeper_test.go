@@ -113,6 +113,59 @@ func (m *renewals) Submit(c *member.Call) {
 	c.Sink.Done(c)
 }
 
+// refuses answers an adoption at once, by a no. asked is called for each call.
+type refuses struct {
+	*renewals
+	asked func(op string)
+}
+
+func (m refuses) Close(context.Context) error { m.asked("close"); return nil }
+
+func (m refuses) Submit(c *member.Call) {
+	op := "other"
+	switch words := strings.Split(string(c.Cmd), "\r\n"); words[4] {
+	case script.Adopt.SHA:
+		op = "adopt"
+	case script.Release.SHA:
+		op = "release"
+	}
+	m.asked(op)
+	st, no := m.State(), member.Reply{Kind: ':'}
+	if op == "adopt" {
+		no = member.Reply{Kind: '*', Elems: []member.Reply{no}}
+	}
+	c.Outcome, c.Reply, c.State, c.At = member.Answered, no, st.Brief(), time.Now()
+	c.Sink.Done(c)
+}
+
+// A majority may have refused, and the lease be over, before the last member is asked. Its release follows that call all the
+// same, also if the client closes at this moment.
+func TestCloseWaitsForTheReleaseThatFollowsAnAdoption(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
+		var c *Client
+		var mu sync.Mutex
+		var calls []string
+		closed := make(chan error, 1)
+		nobody := func(string) {}
+		last := refuses{&renewals{}, func(op string) {
+			mu.Lock()
+			calls = append(calls, op)
+			mu.Unlock()
+			if op == "adopt" {
+				go func() { closed <- c.Close() }()
+				time.Sleep(closeWithin / 10)
+			}
+		}}
+		c = rt.Must(New([]member.Member{refuses{&renewals{}, nobody}, refuses{&renewals{}, nobody}, last}))(t)
+		owner := script.OwnerOf(strings.Repeat("O", 26), 7)
+		h := Handoff{key: "k", owner: &owner, token: 5, terms: terms{kind: &exclusive, ttl: time.Minute, renew: true}}
+		require.ErrorIs(t, rt.Err(c.Adopt(t.Context(), h)), ErrNotHeld)
+		require.NoError(t, <-closed)
+		at := slices.Index(calls, "adopt")
+		require.Contains(t, calls[at:slices.Index(calls, "close")], "release", "%v", calls)
+	})
+}
+
 // apartBy moves base by mono on the monotonic and by wall on the wall clock.
 func apartBy(base time.Time, mono, wall time.Duration) time.Time {
 	moved := base.Add(wall)
