@@ -105,6 +105,7 @@ type application struct {
 	seats    []*seat
 	attempts atomic.Uint64
 	stalled  atomic.Int64 // in all, in nanoseconds: how late this process was in what it meant to do
+	measured atomic.Int64 // until when stalled has all
 
 	mu  sync.Mutex // of out
 	out *bufio.Writer
@@ -249,6 +250,7 @@ func (app *application) measure(ctx context.Context) {
 			app.say(appEvent{Kind: "stall", At: now, Since: last, Number: late})
 		}
 		last = now
+		app.measured.Store(now)
 		if now-told > int64(2*time.Second) {
 			told = now
 			var m runtime.MemStats
@@ -530,7 +532,7 @@ func (h *held) hold(ctx context.Context, d time.Duration) {
 			}
 			var lost *redlock.LostError
 			if !h.undated && errors.As(h.grip.Err(), &lost) {
-				h.late(now, judge.At(lost.Until), slack, began, "ended")
+				h.late(ctx, now, judge.At(lost.Until), slack, began, "ended")
 			}
 			return
 		case <-ctx.Done():
@@ -541,16 +543,20 @@ func (h *held) hold(ctx context.Context, d time.Duration) {
 			h.valid()
 			until := judge.At(h.grip.ValidUntil()) // read first: it can only be later than at now
 			if now := judge.Now(); now > until+slack+int64(300*time.Millisecond) && going(done) {
-				h.late(now, until, slack, began, "open")
+				h.late(ctx, now, until, slack, began, "open")
 				return
 			}
 		}
 	}
 }
 
-// late tells of a context that ended, or is open, after its validity.
-func (h *held) late(now, until, slack, began int64, how string) {
+// late tells of a context that ended, or is open, after its validity. After a stall it may come to its turn before the
+// stall has been measured.
+func (h *held) late(ctx context.Context, now, until, slack, began int64, how string) {
 	if late := now - until - slack; late > 0 {
+		for app := h.s.app; app.measured.Load() < now && ctx.Err() == nil; {
+			pause(ctx, time.Millisecond)
+		}
 		e := h.event("late", 0)
 		e.At, e.Until, e.Number, e.Since, e.Text = now, until, late, h.s.app.stalled.Load()-began, how
 		h.s.app.say(e)
