@@ -22,19 +22,30 @@ import (
 )
 
 // A mutant that no longer applies, or does not compile, tests nothing: that is told here, and not an hour
-// into a run.
-func TestMutantsApply(t *testing.T) {
+// into a run. Packages whose mutants the second ring catches are compiled there.
+func TestMutantsApply(t *testing.T) { mutantsApply(t, firstRing) }
+
+func TestLongMutantsOfTheSecondRingApply(t *testing.T) {
+	rt.Long(t, "compiles clients of databases and storages")
+	mutantsApply(t, secondRing)
+}
+
+func mutantsApply(t *testing.T, ring string) {
 	list := rt.Must(mutants())(t)
 	require.GreaterOrEqual(t, len(list), 380)
 	var changes []change
+	first := make(map[string]bool) // the folders that have a mutant of the first ring
 	names := make(map[string]bool)
 	for _, m := range list {
 		assert.False(t, names[m.name], "listed twice: %s", m.name)
 		names[m.name] = true
 		if c, err := m.apply(root); assert.NoError(t, err) {
 			changes = append(changes, c)
+			first[path.Dir(c.file)] = first[path.Dir(c.file)] || m.tests.ring() == firstRing
 		}
 	}
+	changes = slices.DeleteFunc(changes, func(c change) bool { return first[path.Dir(c.file)] != (ring == firstRing) })
+	require.NotEmpty(t, changes)
 	pkgs := loadPackages(t, changes)
 	redis := redistest.NewEmbedded()
 	defer redis.Close()

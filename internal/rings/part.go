@@ -11,9 +11,9 @@ import (
 	"slices"
 )
 
-// outside are the folders whose tests the first ring leaves out: what they import takes minutes to compile, or what they
-// test takes a server that must be fetched.
-var outside = []string{"bench", "integration/fencing", "integration/docker", "integration/interop"}
+// outside are the folders whose tests the first ring leaves out: what they import takes longer to compile than all of
+// their tests, or what they test takes a server that must be fetched.
+var outside = []string{"bench", "examples/writer", "fence/fencegrpc", "integration/fencing", "integration/docker", "integration/interop"}
 
 // part is a sixth of all that the first ring leaves out, but for what measures. Continuous integration runs one of them with
 // each landing.
@@ -60,7 +60,8 @@ var parts = [6]part{
 	},
 	{
 		tests: []chosen{
-			{pkg: "integration/fencing/...", pattern: every},
+			{pkg: "integration/fencing/...", pattern: every}, {pkg: "examples/writer", pattern: every},
+			{pkg: "fence/fencegrpc", pattern: every}, {pkg: "internal/mutants", pattern: long},
 		},
 		servers: []string{"valkey-8.0", "valkey-8.1"},
 		needs:   []string{"databases", "java", "storages"},
