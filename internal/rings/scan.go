@@ -73,6 +73,7 @@ const longEnv = "REDQUORUM_LONG=1"
 // run is one call of go test.
 type run struct {
 	race  bool
+	later bool // gives way to others
 	pkgs  []string
 	tests []test
 	env   []string
@@ -102,7 +103,7 @@ func calls(some []test, env ...string) (out []run) {
 // weight puts the packages first whose tests take longest, so that none of them is alone at the end.
 func weight(pkg string) int { return len(heavy) - slices.Index(append(heavy, pkg), pkg) }
 
-var heavy = []string{"./redlock", "./cmd/redlock", "./cluster", "./integration/faults", "./node"}
+var heavy = []string{"./redlock", "./cmd/redlock", "./cluster", "./node/guard", "./internal/rings", "./node"}
 
 // pattern matches the tests of a call, and no others.
 func (r run) pattern() string {
