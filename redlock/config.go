@@ -203,6 +203,7 @@ func (c Config) withDefaults() Config {
 	set(&c.MaxHold, 24*time.Hour)
 	set(&c.Drift, clock.DefaultDrift)
 	set(&c.MemberTimeout, 200*time.Millisecond)
+	set(&c.StallTimeout, 2*time.Second)
 	set(&c.NoQuorumAfter, 2*time.Second)
 	set(&c.Entry, 3*time.Second)
 	set(&c.MaxName, 1024)

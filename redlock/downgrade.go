@@ -94,15 +94,15 @@ func (l *Lease) turn(to *kind) (*Lease, error) {
 	return down, nil
 }
 
-// succeed leaves everything to another hold of the same owner. Answers to calls of this one may
-// still come, and what they leave at a member the heir gives back: see orphaned.
+// succeed leaves everything to another hold of the same owner, also what a call leaves that is still on its way to a member:
+// see overtaken.
 func (h *hold) succeed(to *kind) *hold {
 	heir := &hold{c: h.c, wire: to.of(h.name(), &h.c.cfg, &h.terms), terms: h.terms, owner: h.owner, n: h.n, former: h.former, adopted: h.adopted, traced: h.traced}
 	heir.terms.kind = to
-	h.ended.Store(true)
 	h.mu.Lock()
+	h.ended.Store(true)
 	heir.longest, heir.b = h.longest, h.b.Heir(h.c.cfg.ballotTerms(&heir.terms))
-	h.heir, h.handed = heir, true
+	h.heir, heir.from = heir, h
 	h.mu.Unlock()
 	if h.n != 0 {
 		h.c.holds.put(heir)

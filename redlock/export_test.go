@@ -34,8 +34,8 @@ func MemberAt(c *Client, i int) member.Member { return c.members[i] }
 // SetOf makes a set of leases, as Multi does when it has them all.
 func SetOf(leases ...*Lease) *Leases { return newLeases(context.Background(), leases) }
 
-// LateVote tells the hold of a lease that ended of an answer by which member i may have its vote.
-func LateVote(l *Lease, i int) { l.hold.orphaned(i) }
+// LateVote tells the hold of a lease that ended of a call that was submitted behind its end, and gives it the vote of member i.
+func LateVote(l *Lease, i int) { l.hold.overtaken(i) }
 
 // DefaultConfig is what a Config without values stands for.
 func DefaultConfig() Config { return Config{}.withDefaults() }

@@ -580,149 +580,70 @@ func TestHandedOffLeaseHasTheTermsOfItsOwner(t *testing.T) {
 	}
 }
 
-func TestCallsOfALeaseThatWasHandedOffLeaveNoVoteOfNobody(t *testing.T) {
-	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
-		waits := p.Count(script.Wait)
-		p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
-		l := p.Lock(t, "k")
-		kept := p.Lock(t, "kept")
-		h := handoff(t, l)
-		keptHand := handoff(t, kept)
-		require.NoError(t, adopt(t, q, h).Unlock(t.Context()))
-		still := adopt(t, q, keptHand)
-		synctest.Wait()
-		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 2)
-		time.Sleep(100 * time.Millisecond)
-		require.Equal(t, int64(-2), redlock.Admin(t, cluster.Servers[2], "PTTL", "k"), "it had been released there before")
-		if votesAt(cluster, still) == 2 { // its new owner has not asked again for the third yet
-			require.Equal(t, int64(-2), redlock.Admin(t, cluster.Servers[2], "PTTL", "kept"), "a late vote of its former owner is nobody's, and is released")
+// A call that comes behind the release of the adopter would leave a vote, or a place in a queue, of nobody.
+func TestHandoffWaitsForCallsThatTakeAVoteOrAPlace(t *testing.T) {
+	far := func(p *redlock.Peer) { p.Slow(0, 0, 400*time.Millisecond) }
+	renewing := func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer, other ...string) *redlock.Lease {
+		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
+		redlock.Admin(t, cluster.Servers[2], "DEL", "k")
+		if len(other) > 0 {
+			redlock.Admin(t, cluster.Servers[2], "HSET", "k", other[0], "5")
+			redlock.Admin(t, cluster.Servers[2], "PEXPIRE", "k", "60000")
 		}
-		time.Sleep(10 * time.Second)
-		require.Equal(t, 3, votesAt(cluster, still))
-		require.Equal(t, []int{0, 0, 0}, redlock.Hits(waits), "who has not waited has no place to give back")
-		require.NoError(t, still.Unlock(t.Context()))
-		redlock.NothingLeft(t, cluster)
-	})
-}
-
-func TestRejoinOfALeaseThatWasHandedOffLeavesNoVoteOfNobody(t *testing.T) {
-	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
-		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
-		redlock.Admin(t, cluster.Servers[2], "DEL", "k")
-		p.Slow(0, 0, 400*time.Millisecond)
-		time.Sleep(3*time.Second + 500*time.Millisecond) // it was renewed, refused by one member, and is given back there now
-		require.NoError(t, handOver(t, l, q).Unlock(t.Context()))
-		redlock.NothingLeft(t, cluster)
-		time.Sleep(150 * time.Millisecond)
-		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[2], "EXISTS", "k"), "the re-join came behind the release")
-		time.Sleep(time.Second)
-		redlock.Leftovers(t, cluster)
-	})
-}
-
-func TestWishOfALeaseThatWasHandedOffLeavesNoPlaceOfNobody(t *testing.T) {
-	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *redlock.Peer) {
-		l := p.Hold(t, "k", redlock.AutoRenew(9*time.Second))
-		redlock.Admin(t, cluster.Servers[2], "DEL", "k")
-		redlock.Admin(t, cluster.Servers[2], "HSET", "k", strings.Repeat("O", 26)+":1", "5")
-		redlock.Admin(t, cluster.Servers[2], "PEXPIRE", "k", "60000")
-		p.Slow(0, 0, 400*time.Millisecond)
-		time.Sleep(3*time.Second + 500*time.Millisecond) // it was renewed, refused by one member, and wishes for the vote there now
-		require.NoError(t, handOver(t, l, q).Unlock(t.Context()))
-		time.Sleep(150 * time.Millisecond)
-		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"), "the re-join came behind the release")
-		time.Sleep(time.Second)
-		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"))
-	})
-}
-
-func TestWaitOfALeaseThatWasHandedOffLeavesNothingOfNobody(t *testing.T) {
-	for _, broken := range []bool{false, true} {
-		t.Run(fmt.Sprintf("its connection breaks: %v", broken), inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
-			h, p, q, r := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
-			first := h.Hold(t, "k")
-			p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
+		far(p)
+		time.Sleep(3*time.Second + 500*time.Millisecond) // it was renewed, refused by one member, and asks that for the vote now
+		return l
+	}
+	theirs := strings.Repeat("O", 26) + ":1"
+	for name, held := range map[string]func(t *testing.T, cluster *redistest.Cluster, p, before *redlock.Peer) *redlock.Lease{
+		"an acquire": func(t *testing.T, _ *redistest.Cluster, p, _ *redlock.Peer) *redlock.Lease {
+			far(p)
+			return p.Lock(t, "k")
+		},
+		"a re-join": func(t *testing.T, cluster *redistest.Cluster, p, _ *redlock.Peer) *redlock.Lease {
+			return renewing(t, cluster, p)
+		},
+		"a wish": func(t *testing.T, cluster *redistest.Cluster, p, _ *redlock.Peer) *redlock.Lease {
+			return renewing(t, cluster, p, theirs)
+		},
+		"a wait": func(t *testing.T, _ *redistest.Cluster, p, before *redlock.Peer) *redlock.Lease {
+			first := before.Hold(t, "k")
+			far(p)
 			w := p.LockLater(t.Context(), "k")
 			time.Sleep(50 * time.Millisecond)
 			require.NoError(t, first.Unlock(t.Context()))
-			require.NoError(t, handOver(t, w.Get(t), q).Unlock(t.Context()))
-			other := r.Hold(t, "k")
-			p.EveryLink(func(l *redistest.Link) {
-				if broken { // it carries the wait out, and the answer is lost
-					l.CutAfter(redistest.WithArg(script.Wait.SHA), 1)
-				}
-				l.Resume()
-			}, 2)
-			time.Sleep(time.Second)
-			require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[2], "ZCARD", "redquorum:q:{k}"), "the wait came behind the release")
-			require.NoError(t, other.Unlock(t.Context()))
-			redlock.NothingLeft(t, cluster)
+			return w.Get(t)
+		},
+		"an adoption": func(t *testing.T, _ *redistest.Cluster, p, before *redlock.Peer) *redlock.Lease {
+			far(p)
+			return handOver(t, before.Hold(t, "k", redlock.AutoRenew(9*time.Second)), p)
+		},
+		"an acquire before a downgrade": func(t *testing.T, _ *redistest.Cluster, p, _ *redlock.Peer) *redlock.Lease {
+			far(p)
+			return rt.Must(writes(t, p, "k", redlock.TTL(9*time.Second)).Downgrade(t.Context()))(t)
+		},
+	} {
+		t.Run(name, inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
+			before, p, q := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
+			require.NoError(t, handOver(t, held(t, cluster, p, before), q).Unlock(t.Context()))
+			time.Sleep(2 * time.Second)
+			redlock.Admin(t, cluster.Servers[2], "HDEL", "k", theirs)
+			redlock.Leftovers(t, cluster)
 		}))
 	}
 }
 
-const defaultEntry = 3 * time.Second // Config.Entry
-
-// The client that hands its lease off reaches two members in these tests. So it never hears from a majority that the lease is
-// gone, while one of the two has given a vote anew.
-
-func TestLateWaitOfAHandedOffLeaseKeepsNoPlace(t *testing.T) {
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		before, p, q, r := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
-		next := handOver(t, servedWithAWaitUnderWay(t, before, p), q)
-		synctest.Wait()
-		require.NoError(t, next.Unlock(t.Context()))
-		other := r.Hold(t, "k")
-		p.EveryLink(func(l *redistest.Link) {
-			l.Resume()
-			l.PauseReplies() // it hears nothing of its wait before the lock is free
-		}, 1)
-		time.Sleep(10 * time.Millisecond)
-		require.NoError(t, other.Unlock(t.Context()))
-		synctest.Wait()
-		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[1], "EXISTS", "k"), "no vote is handed to nobody")
-	})
-}
-
-func TestLateWaitOfAHandedOffLeaseIsGrantedAVoteForOneEntryAtMost(t *testing.T) {
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		before, p, q := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
-		next := handOver(t, servedWithAWaitUnderWay(t, before, p, redlock.AutoRenew(20*time.Second)), q)
-		synctest.Wait()
-		require.NoError(t, next.Unlock(t.Context()))
-		synctest.Wait() // released there, too
-		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 1)
-		synctest.Wait()
-		require.Equal(t, int64(1), redlock.Admin(t, cluster.Servers[1], "EXISTS", "k"), "the limit that the protocol states")
-		time.Sleep(defaultEntry)
-		require.Equal(t, int64(0), redlock.Admin(t, cluster.Servers[1], "EXISTS", "k"))
-	})
-}
-
-func TestLateWaitOfAHandedOffLeaseTakesNothingFromItsAdopter(t *testing.T) {
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		before, p, q := redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster), redlock.JoinAll(t, cluster)
-		next := handOver(t, servedWithAWaitUnderWay(t, before, p, redlock.AutoRenew(20*time.Second)), q)
-		synctest.Wait()
-		p.EveryLink(func(l *redistest.Link) { l.Resume() }, 1)
-		time.Sleep(30 * time.Second)
-		require.True(t, redlock.Has(cluster.Servers[0], next) && redlock.Has(cluster.Servers[1], next))
-		require.NoError(t, next.Unlock(t.Context()))
-	})
-}
-
-// servedWithAWaitUnderWay has p get the lock by waiting, while a heartbeat of p to member 1 is under way. Member 2 is out of its reach.
-func servedWithAWaitUnderWay(t *testing.T, before, p *redlock.Peer, opts ...redlock.LockOption) *redlock.Lease {
-	t.Helper()
-	first := before.Hold(t, "k")
-	before.Away(2)
-	p.Away(2)
-	w := p.LockLater(t.Context(), "k", opts...)
-	time.Sleep(100 * time.Millisecond)
-	p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 1)
-	time.Sleep(defaultEntry / 3)
-	require.NoError(t, first.Unlock(t.Context()))
-	return w.Get(t)
+func TestHandoffWaitsForStallTimeoutAndHalfOfTheValidityAtMost(t *testing.T) {
+	for most, opt := range map[time.Duration]redlock.LockOption{time.Second: redlock.AutoRenew(20 * time.Second), time.Second / 2: redlock.TTL(time.Second)} {
+		redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
+			p.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
+			l := p.Lock(t, "k", opt)
+			began := time.Now()
+			h := handoff(t, l)
+			require.InDelta(t, most, time.Since(began), float64(20*time.Millisecond))
+			require.NoError(t, adopt(t, p, h).Unlock(t.Context()))
+		}, func(c *redlock.Config) { c.StallTimeout = time.Second })
+	}
 }
 
 func TestClosedClientSaysSo(t *testing.T) {

@@ -131,6 +131,10 @@ func (h Handoff) MarshalText() ([]byte, error) { return []byte(h.String()), nil 
 // and the client sends no more renewals. The members keep the lease for what is left of its TTL. If
 // the caller got the lease by waiting, a moment ago, that is at most Config.Entry.
 //
+// Before that, while the lease is held and renewed, Handoff waits for members that have not answered yet
+// whether they give it their votes. It waits for Config.StallTimeout at most, and for half of the lease's
+// validity.
+//
 // Another process, or another client of this one, takes the lease over with Client.Adopt before
 // that. The lease keeps its terms: an auto-renewed lease is renewed for what is left of its
 // MaxHold, and a lease with a fixed TTL ends when it would have ended. A read lease that renews
@@ -146,6 +150,19 @@ func (l *Lease) Handoff() (Handoff, error) {
 	if l.share() != nil {
 		return Handoff{}, badInput("handoff", "readers of this client share what they hold: ask for a fixed TTL to hand a read lease off")
 	}
+	late, stop := context.WithTimeout(context.Background(), min(l.c.cfg.StallTimeout, clock.Until(l.ValidUntil(), time.Now())/2))
+	defer stop()
+	l.hold.settle(late, l.Done())
+	h, err := l.handOff()
+	if err == nil {
+		l.hold.settle(late, nil) // for a call that had begun by then, and was not submitted
+		l.hold.leave()
+	}
+	return h, err
+}
+
+// handOff is Handoff without the wait for calls under way.
+func (l *Lease) handOff() (Handoff, error) {
 	_ = l.Err() // ends it if its validity is over
 	if _, ended := l.end(ErrHandedOff); !ended {
 		return Handoff{}, l.notHeld("handoff")

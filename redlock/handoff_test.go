@@ -274,24 +274,6 @@ func TestAdoptWithoutAQuorumLengthensAVoteByItsTTLAtMost(t *testing.T) {
 	})
 }
 
-func TestAdoptThatComesLateLeavesNoVoteOfNobody(t *testing.T) {
-	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p, q, r := JoinAll(t, cluster), JoinAll(t, cluster), JoinAll(t, cluster)
-		held := p.Hold(t, "k", AutoRenew(9*time.Second))
-		synctest.Wait()
-		h := rt.Must(held.Handoff())(t)
-		q.EveryLink(func(l *redistest.Link) { l.PauseRequests() }, 2)
-		between := rt.Must(q.Adopt(t.Context(), h))(t)
-		h = rt.Must(between.Handoff())(t)
-		require.NoError(t, rt.Must(r.Adopt(t.Context(), h))(t).Unlock(t.Context()))
-		synctest.Wait()
-		q.EveryLink(func(l *redistest.Link) { l.Resume() }, 2)
-		time.Sleep(100 * time.Millisecond)
-		require.Zero(t, Admin(t, cluster.Servers[2], "EXISTS", "k"))
-		NothingLeft(t, cluster)
-	})
-}
-
 // A member that the adoption has not reached has the vote of the former owner, and no other release names that.
 func TestReleaseOfAnAdoptedLeaseLeavesNoVoteOfItsFormerOwner(t *testing.T) {
 	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -37,13 +38,14 @@ type hold struct {
 	mu       sync.Mutex
 	b        ballot.Ballot // the votes at each member, and how they were obtained
 	wake     chan struct{} // capacity 1: something was heard; nil: no attempt waits for that
+	settled  chan struct{} // is closed when no call is under way that may take a vote; nil: nobody waits for that
 	longest  time.Duration // the longest TTL that a member was asked for
 	taking   int           // rejoins and adoptions without an answer
+	heir     *hold         // after a downgrade: it releases what the owner has
+	from     *hold         // before a downgrade: its calls may still be under way
 	released bool          // the release has been submitted
-	handed   bool          // there will be none: see handOff
-	heir     *hold         // with handed: this client's, which releases what the owner has; or nil
 	left     bool          // Close need not wait for it any more
-	behind   quorum.Set    // members to be released once more then
+	behind   quorum.Set    // members to be released once more when it has been submitted
 }
 
 // name is that of the lock.
@@ -120,16 +122,8 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 		v = ballot.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, &ans))
 	}
 	wake := h.wake
-	orphaned := h.handed && mayHaveLeft(r.Op, &ans)
-	leaves := !orphaned && h.leavesLocked()
+	h.settledLocked()
 	h.mu.Unlock()
-	switch {
-	case orphaned:
-		h.orphaned(i)
-		h.leave()
-	case leaves:
-		h.c.alive.leave()
-	}
 	if ans.Limit != 0 {
 		h.terms.kind.told(h, ans.Limit)
 	}
@@ -154,18 +148,6 @@ func (h *hold) followed(waiter string) {
 	if told := h.terms.kind.behind; told != nil && len(waiter) > 1 {
 		told(h)
 	}
-}
-
-// mayHaveLeft reports whether a call has left a vote or a place in the queue at the member, or may
-// have.
-func mayHaveLeft(op string, ans *ballot.Answer) bool {
-	switch {
-	case op != opAcquire && op != opWait && op != opClaim:
-		return false
-	case ans.Outcome == member.Answered:
-		return op != opAcquire || ans.N > 0
-	}
-	return ans.Outcome == member.Unknown
 }
 
 // decode is what a member answered, as the ballot takes it.
@@ -308,50 +290,53 @@ func (h *hold) releaseFormer(late bool) {
 // leave tells Close when nothing about the hold is left to be submitted.
 func (h *hold) leave() {
 	h.mu.Lock()
-	leaves := h.leavesLocked()
+	first := !h.left
+	h.left = true
 	h.mu.Unlock()
-	if leaves {
+	if first {
 		h.c.alive.leave()
 	}
 }
 
-// leavesLocked says, once, that nothing is left to be submitted. If the lease was handed off, that is when every call
-// is answered that may take a vote; otherwise it is when the release has been submitted.
-func (h *hold) leavesLocked() bool {
-	leaves := !h.left && (h.released || h.handed && h.taking+h.b.Taking() == 0)
-	h.left = h.left || leaves
-	return leaves
-}
-
-// handOff leaves the votes to the client that adopts the lease. That client releases them, on
-// another connection than that of the calls which are still under way here: see withdraw, orphaned.
+// handOff leaves the votes to the client that adopts the lease, which releases them on connections of its own. No call that
+// takes a vote or a place begins from now on.
 func (h *hold) handOff() {
 	h.c.holds.remove(h)
-	if h.b.Waited() {
-		h.mu.Lock()
-		late := h.b.UnderWay()
-		h.mu.Unlock()
-		if late != 0 {
-			h.withdraw(late)
-		}
-	}
 	h.mu.Lock()
-	h.handed = true // not before, or Close would not wait for the submission
+	h.ended.Store(true)
 	h.mu.Unlock()
-	h.leave()
 }
 
-// withdraw ends the places in queues that waits under way may still take, right behind these waits. A
-// place that comes behind the release of the adopter is nobody's, and would be served. The command is
-// a wait for the shortest time: it takes no vote away, and the entry that it leaves has run out.
-func (h *hold) withdraw(from quorum.Set) {
-	cmd := h.c.buffer()
-	command := h.wire.Wait(cmd, h.owner, time.Millisecond, time.Millisecond, 0)
-	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opWait, Sent: time.Now(), TTL: time.Millisecond, To: from, Need: h.b.Need(), Judge: withdrawal{},
-		Command: command, Delivery: member.Delivery{Late: true},
-	}).Free()
-	h.c.buffers.Put(cmd)
+// settle waits until no call of the owner is under way by which a member may give a vote, or a place in its queue; or until
+// late has ended, or the lease is over.
+func (h *hold) settle(late context.Context, over <-chan struct{}) {
+	for ; h != nil; h = h.from {
+		h.mu.Lock()
+		settled := h.settled
+		if h.taking+h.b.Taking() > 0 && settled == nil {
+			settled = make(chan struct{})
+			h.settled = settled
+		}
+		h.mu.Unlock()
+		if settled == nil {
+			continue
+		}
+		select {
+		case <-settled:
+		case <-late.Done():
+			return
+		case <-over:
+			return
+		}
+	}
+}
+
+// settledLocked tells who waits for the last call under way.
+func (h *hold) settledLocked() {
+	if h.settled != nil && h.taking+h.b.Taking() == 0 {
+		close(h.settled)
+		h.settled = nil
+	}
 }
 
 // withdrawal is the Judge of what the client asks for and does not use.
@@ -365,25 +350,31 @@ func (withdrawal) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
 // rejoined books the answer to a rejoin, by which the member may have taken the lease back, or keeps
 // a wish for it.
 func (h *hold) rejoined(r *quorum.Round, c *member.Call) {
-	answered := c.Outcome == member.Answered
-	if answered && c.Reply.Int == 0 {
+	if c.Outcome == member.Answered && c.Reply.Int == 0 {
 		h.mu.Lock()
 		h.b.Wishes(c.Index, c.State.Gen, r.Sent)
 		h.mu.Unlock()
 	}
-	h.took(c.Index, answered || c.Outcome == member.Unknown)
+	h.took()
 }
 
-// took books the end of a rejoin or an adoption, by which the member may have given the lease a vote or a place.
-func (h *hold) took(i int, mayHave bool) {
+// takes books calls that may take a vote or a place. It reports false if the hold has ended: they must not go out then.
+func (h *hold) takes(calls int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended.Load() {
+		return false
+	}
+	h.taking += calls
+	return true
+}
+
+// took books the end of one of them.
+func (h *hold) took() {
 	h.mu.Lock()
 	h.taking--
-	orphaned := h.handed && mayHave
+	h.settledLocked()
 	h.mu.Unlock()
-	if orphaned {
-		h.orphaned(i)
-	}
-	h.leave()
 }
 
 // lacks reports whether the lease has no vote of a member, which is about to be asked for it then.
@@ -405,9 +396,11 @@ func (h *hold) regain(to quorum.Set, ttl, wish time.Duration) {
 		return
 	}
 	defer h.c.alive.leave() // not before what overtaken makes of it is submitted
+	if !h.takes(to.Len()) {
+		return
+	}
 	now := time.Now()
 	h.mu.Lock()
-	h.taking += to.Len()
 	token, _ := h.b.Late(0)
 	h.mu.Unlock()
 	h.c.keeper.rejoins.Add(int64(to.Len()))
@@ -461,61 +454,6 @@ func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	return ballot.VoteOf(c.Outcome, yes)
 }
 
-// orphaned is called when member i has, or may have, given a vote or a place in its queue after the
-// lease was handed off. If a majority no longer has the lease, then its release has been at the
-// member before that, which is nobody's then. (A lease that a majority does not have never comes
-// back, so that nobody can be hurt. While a majority seems to have it, its release is still to come, or this is not
-// known: see the limit in docs/protocol.md, "Hand-off".)
-func (h *hold) orphaned(i int) {
-	h.mu.Lock()
-	heir := h.heir
-	h.mu.Unlock()
-	if heir != nil {
-		heir.owes(i)
-		return
-	}
-	if !h.c.alive.enter() {
-		return
-	}
-	cmd := h.c.buffer()
-	command := h.having().Extend(cmd, h.owner, time.Millisecond) // which lengthens nothing
-	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opExtend, Sent: time.Now(), To: quorum.All(len(h.c.members)), Need: h.b.Need(),
-		Judge:   &orphan{h: h, at: i, open: len(h.c.members)},
-		Command: command, Delivery: member.Delivery{Late: true},
-	}).Free()
-	h.c.buffers.Put(cmd)
-}
-
-// orphan counts who still has a lease that was handed off.
-type orphan struct {
-	h  *hold
-	at int // the member with a vote, or a place, that may be nobody's
-
-	mu   sync.Mutex
-	open int
-	gone int
-}
-
-// Judge implements quorum.Judge.
-func (o *orphan) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
-	gone := c.Outcome == member.Answered && len(c.Reply.Elems) == 1 && c.Reply.Elems[0].Int == 0
-	o.mu.Lock()
-	o.open--
-	if gone {
-		o.gone++
-	}
-	release, last := gone && o.gone == o.h.b.Need(), o.open == 0
-	o.mu.Unlock()
-	if release {
-		o.h.submitRelease(quorum.Set(0).With(o.at), true).Free()
-	}
-	if last {
-		o.h.c.alive.leave()
-	}
-	return ballot.VoteOf(c.Outcome, gone)
-}
-
 // asks notes the TTL of a request.
 func (h *hold) asks(ttl time.Duration) {
 	h.mu.Lock()
@@ -532,12 +470,15 @@ func (h *hold) overtaken(i int) {
 		return
 	}
 	h.mu.Lock()
-	released := h.released
+	released, heir := h.released, h.heir
 	if !released {
 		h.behind = h.behind.With(i) // release sees to it
 	}
 	h.mu.Unlock()
-	if released {
+	switch {
+	case heir != nil:
+		heir.owes(i)
+	case released:
 		h.submitRelease(quorum.Set(0).With(i), true).Free()
 	}
 }

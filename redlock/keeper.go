@@ -601,9 +601,7 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	}
 	h, delivery := n.items[0].l.hold, member.Delivery{Late: !n.manual}
 	if n.moves() {
-		h.mu.Lock()
-		h.taking += len(k.c.members)
-		h.mu.Unlock()
+		h.takes(len(k.c.members))
 		delivery.Ended = &h.ended
 	}
 	cmd := k.c.buffer()
@@ -647,8 +645,7 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	n.requested(r, c)
 	defer n.heard(c.Outcome == member.Answered)
 	if n.moves() {
-		moved := c.Outcome == member.Answered && len(c.Reply.Elems) == 1 && c.Reply.Elems[0].Int > 0
-		defer n.items[0].l.hold.took(c.Index, moved || c.Outcome == member.Unknown)
+		defer n.items[0].l.hold.took()
 	}
 	if c.Outcome != member.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
 		return ballot.VoteOf(c.Outcome, false)
@@ -820,7 +817,10 @@ func (n *renewal) rejoin(j, i int) {
 		return
 	}
 	defer n.k.c.alive.leave() // not before what overtaken makes of it is submitted
-	if !l.alive(time.Now()) {
+	to := quorum.Set(0).With(i)
+	h := l.hold
+	now := time.Now()
+	if !l.alive(now) || !h.takes(1) {
 		return
 	}
 	if n.trace != nil {
@@ -828,12 +828,8 @@ func (n *renewal) rejoin(j, i int) {
 		n.trace.left++
 		n.mu.Unlock()
 	}
-	to := quorum.Set(0).With(i)
-	h := l.hold
-	now := time.Now()
 	h.mu.Lock()
 	h.b.Submitted(i)
-	h.taking++
 	h.mu.Unlock()
 	cmd := n.k.c.buffer()
 	h.adoptFirst(cmd, to, ttl, now)

@@ -12,9 +12,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
-	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
 // The schedules of leases that become others: a writer's is downgraded, and a lease is handed off and adopted.
@@ -38,15 +36,12 @@ type schedHandoff struct {
 	from, taker int  // clients; from 1, whose adoption succeeded: 0, nobody's yet
 	freed       bool // the taker's lease is over, and it owes its release
 	wrote       bool // it was a writer's
-	late        bool // calls of its giver were under way
 }
 
 // leaseMsg is what a call has besides.
 type leaseMsg struct {
 	attempt int
-	old     bool // was submitted for a lease that has become another since
-	unheard bool // nobody hears the answer
-	orphan  int  // from 1, of the client's orphans that it asks about
+	unheard bool // nobody hears the answer, or it is for a lease that has become another since
 }
 
 // leaseClient is what a client has besides.
@@ -58,23 +53,6 @@ type leaseClient struct {
 	adopted bool
 	takes   int               // of the hand-offs, from 1, that it adopts or has adopted
 	tried   map[string]string // owners of its adoptions that nobody has decided, by the former owner. Never changed
-	orphans []schedOrphan
-}
-
-// schedOrphan is an orphan of the client.
-type schedOrphan struct {
-	asks           *orphan
-	at, open, gone int
-}
-
-// orphaned is the number of a question about an orphan.
-func (cl *schedClient) orphaned(o *orphan) int {
-	n := slices.IndexFunc(cl.orphans, func(x schedOrphan) bool { return x.asks == o })
-	if n < 0 {
-		n = len(cl.orphans)
-		cl.orphans = append(slices.Clip(cl.orphans), schedOrphan{o, o.at, o.open, o.gone})
-	}
-	return n + 1
 }
 
 // hears reports whether the client's code hears the answer to a call.
@@ -86,8 +64,20 @@ func (cl *schedClient) hears(m *schedMsg) bool {
 	return cl.live(m.owner)
 }
 
-// pushed reports whether pushes find the client's hold: that of an adoption they do not, nor one that was handed off.
-func (cl *schedClient) pushed() bool { return cl.former == "" && cl.phase != schedHanded }
+// pushed reports whether pushes find the client's hold: that of an adoption they do not.
+func (cl *schedClient) pushed() bool { return cl.former == "" }
+
+// settled reports whether no call of the client's owner is under way that may take a vote or a place: Handoff waits for that.
+func (cl *schedClient) settled() bool {
+	for i := range cl.req {
+		if slices.ContainsFunc(slices.Concat(cl.req[i], cl.rep[i]), func(m schedMsg) bool {
+			return m.owner == cl.name && slices.Contains([]string{opAcquire, opWait, opClaim, opRejoin, opAdopt}, m.op)
+		}) {
+			return false
+		}
+	}
+	return true
+}
 
 // adopters adds what a client can begin.
 func (s *search) adopters(w *schedWorld, c int, add func(k schedKind, c, i int)) {
@@ -105,7 +95,7 @@ func (s *search) leaves(w *schedWorld, c int, add func(k schedKind, c, i int)) {
 	if w.used.downgrades < s.bounds.downgrades && s.kind(c).weaker != nil {
 		add(actDowngrade, c, 0)
 	}
-	if w.used.handoffs < s.bounds.handoffs {
+	if w.used.handoffs < s.bounds.handoffs && w.c[c].settled() {
 		add(actHandoff, c, 0)
 	}
 }
@@ -164,7 +154,7 @@ func (cl *schedClient) become() {
 		for _, q := range []*[]schedMsg{&cl.req[i], &cl.rep[i]} {
 			*q = slices.Clone(*q)
 			for k := range *q {
-				(*q)[k].old = true
+				(*q)[k].unheard = true
 			}
 		}
 	}
@@ -193,30 +183,15 @@ func (s *search) handOff(w *schedWorld, c int) {
 	s.say("%v hands its lease off", who(c))
 	s.count("hand-offs")
 	cl.become()
-	h, err := l.Handoff()
+	h, err := l.handOff()
 	if err != nil {
 		s.keep(c, l)
 		return
 	}
 	owner := *h.owner // that of the event's lease is another soon
 	h.owner = &owner
-	cl.b, cl.phase, cl.push = l.hold.b, schedHanded, [schedMembers][]script.Push{}
 	w.handed = append(slices.Clip(w.handed), schedHandoff{Handoff: h, from: c, wrote: cl.wrote})
 	cl.takes = 0 // the lease goes on
-	s.handedOver(c)
-	w.handed[len(w.handed)-1].late = cl.phase == schedHanded
-}
-
-// handedOver is called when a client that has handed its lease off has less to hear.
-func (s *search) handedOver(c int) {
-	cl := s.w.c[c]
-	for i := range cl.req {
-		for _, q := range [][]schedMsg{cl.req[i], cl.rep[i]} {
-			if slices.ContainsFunc(q, func(m schedMsg) bool { return cl.hears(&m) }) {
-				return
-			}
-		}
-	}
 	s.over(c)
 }
 
@@ -313,37 +288,7 @@ func (s *search) leaseOver(c int) {
 		s.w.handed = slices.Clone(s.w.handed)
 		s.w.handed[cl.takes-1].freed = true
 	}
-	cl.turned, cl.wrote, cl.former, cl.adopted, cl.takes, cl.orphans = nil, false, "", false, 0, nil
-}
-
-// outdated gives an answer to the hold of a lease that has become another.
-func (s *search) outdated(c, i int, m *schedMsg, call *member.Call) {
-	cl, a := s.w.c[c], s.attempt(c)
-	old := &hold{c: a.c, wire: a.wire, terms: a.terms, owner: a.owner, n: a.n, former: cl.former, handed: true, taking: 1}
-	old.b = ballot.Probe{Ballot: &a.b}.Clone()
-	old.ended.Store(true)
-	if cl.phase != schedHanded {
-		old.heir = &a.hold
-	}
-	r := &quorum.Round{Question: quorum.Question{Op: m.op, Sent: m.sent, TTL: m.part}}
-	moved := call.Outcome == member.Answered && m.reply.n > 0 || call.Outcome == member.Unknown
-	switch {
-	case m.orphan > 0:
-		cl.orphans = slices.Clone(cl.orphans)
-		o := &cl.orphans[m.orphan-1]
-		j := &orphan{h: old, at: o.at, open: o.open, gone: o.gone}
-		j.Judge(r, call)
-		o.open, o.gone = j.open, j.gone
-	case m.op == opRejoin:
-		old.rejoined(r, call)
-	case m.op == opAdopt:
-		old.took(i, moved)
-	case m.op != opExtend && m.op != opDowngrade:
-		old.Judge(r, call)
-	}
-	if cl.b = a.b; cl.phase == schedHanded {
-		s.handedOver(c)
-	}
+	cl.turned, cl.wrote, cl.former, cl.adopted, cl.takes = nil, false, "", false, 0
 }
 
 // freed requires that a release takes the vote of a lease that was handed off only from whom has it.
@@ -370,9 +315,8 @@ func (s *search) mayStay(w *schedWorld, owner string) bool {
 		return true
 	}
 	for _, h := range w.handed {
-		// Who has taken it may have to move further votes, or does not know the first owner. And the giver may not learn that the
-		// lease is gone, where a connection has broken.
-		if *h.owner == owner && (!h.freed || h.late && w.used.breaks > 0) {
+		// Who has taken it may have to move further votes, or does not know the first owner.
+		if *h.owner == owner && !h.freed {
 			return true
 		}
 	}
@@ -470,7 +414,7 @@ func (s *search) ended(w *schedWorld) string {
 func (s *search) appendLeases(b []byte, w *schedWorld) []byte {
 	for _, h := range w.handed {
 		b = appendText(b, *h.owner)
-		b = append(b, byte(h.from), byte(h.taker), flag(h.freed)|flag(h.late)<<1)
+		b = append(b, byte(h.from), byte(h.taker), flag(h.freed))
 		b = appendNumbers(b, int64(h.token), int64(h.terms.ttl))
 	}
 	for c := range s.bounds.clients {
@@ -482,9 +426,6 @@ func (s *search) appendLeases(b []byte, w *schedWorld) []byte {
 		}
 		for _, h := range w.handed {
 			b = appendText(b, cl.tried[*h.owner])
-		}
-		for _, o := range cl.orphans {
-			b = append(b, byte(o.open), byte(o.gone))
 		}
 		for _, r := range cl.renewals {
 			b = append(b, flag(r.adopts))

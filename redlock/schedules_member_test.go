@@ -195,8 +195,7 @@ func (m *schedMember) read() *memberView {
 	}
 	v := &memberView{lock: m.key(schedName).Fields, permits: map[string]permit.List{}}
 	for owner, value := range v.lock {
-		withdrawn := !m.key(schedName).Expires.After(schedAt.Add(time.Millisecond)) // see hold.withdraw: it ends before the next tick
-		if owner != "r" && !withdrawn && (v.lock["r"] == "" || toInt(value) > schedNow/1000) {
+		if owner != "r" && (v.lock["r"] == "" || toInt(value) > schedNow/1000) {
 			v.owners = append(v.owners, owner)
 		}
 	}

@@ -131,8 +131,7 @@ const (
 	schedTrying            // the ballot says what to do
 	schedHolding
 	schedAdopting
-	schedHanded // the lease was handed off, and calls are still under way
-	schedDone   // no more attempts
+	schedDone // no more attempts
 )
 
 // schedMsg is a call on its way to a member, and then its answer.
@@ -321,8 +320,6 @@ func (r recorder) Submit(c *member.Call) {
 		m.renewal = len(cl.renewals)
 	case withdrawal:
 		m.unheard = true
-	case *orphan:
-		m.orphan, m.old = cl.orphaned(j), true
 	case rejoinJudge:
 		for n := range cl.renewals {
 			if cl.renewals[n].sent.Equal(j.n.sent) {
@@ -986,10 +983,6 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 		}
 	default:
 		call.Reply = said
-	}
-	if m.old {
-		s.outdated(c, i, m, call)
-		return
 	}
 	if !m.regain && (m.op == opExtend || m.op == opRejoin || m.op == opAdopt) {
 		s.renewed(c, m, call)
@@ -1676,9 +1669,6 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 		for _, r := range cl.renewals {
 			b = append(b, flag(r.yes.Has(i)), flag(r.refused.Has(i))|flag(r.failed.Has(i))<<1)
 		}
-		for _, o := range cl.orphans {
-			b = append(b, flag(o.at == i))
-		}
 		for _, q := range [...][]schedMsg{cl.req[i], cl.rep[i], cl.zombies[i]} {
 			b = append(b, byte(len(q)))
 			for k := range q {
@@ -1712,7 +1702,7 @@ func (s *search) appendMessage(b []byte, cl *schedClient, i int, m *schedMsg) []
 		return b
 	}
 	if b = s.appendTime(b, m.sent); s.bounds.changes() {
-		b = append(b, flag(m.old)|flag(m.unheard)<<1|flag(m.attempt == cl.attempt)<<2, byte(m.orphan))
+		b = append(b, flag(m.attempt == cl.attempt))
 	}
 	b = append(b, byte(m.renewal), flag(m.epoch == cl.epoch[i]), flag(m.idle)|flag(m.regain)<<1)
 	b = appendNumbers(b, m.reply.n, m.reply.server-schedNow)

@@ -366,9 +366,6 @@ func (b *Ballot) Taking() (n int) {
 	return n
 }
 
-// UnderWay returns the members with an acquire or a wait that has no answer yet.
-func (b *Ballot) UnderWay() quorum.Set { return b.mayHaveVoted(0) }
-
 // Owed returns the members that a release must go to: all that a write may have reached.
 func (b *Ballot) Owed() quorum.Set {
 	var s quorum.Set
