@@ -9,6 +9,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -43,9 +44,9 @@ func (c *Client) newAttempt(k script.Lock, t terms, past ballot.Past, in context
 		return nil
 	}
 	n := c.number()
-	a, voters := newAttempt(len(c.members))
+	a, room := newAttempt(len(c.members))
 	a.c, a.wire, a.terms, a.owner, a.n, a.longest = c, k, t, script.OwnerOf(c.uuid, n), n, t.ttl
-	a.b.Begin(a.owner, voters, c.cfg.ballotTerms(&t), past)
+	a.b.Begin(a.owner, room, c.cfg.ballotTerms(&t), past)
 	if in != nil {
 		a.traced = &traced{acquire: in}
 	}
@@ -64,29 +65,32 @@ func (c *Config) ballotTerms(t *terms) ballot.Terms {
 	return b
 }
 
-// newAttempt makes an attempt with its voters: in one piece of memory for the usual numbers of members.
-func newAttempt(members int) (*attempt, []ballot.Voter) {
+// newAttempt makes an attempt with room for its members: in one piece of memory for the usual numbers of members.
+func newAttempt(members int) (*attempt, ballot.Room) {
 	switch members {
 	case 1:
 		x := new(struct {
 			attempt
+			votes  [1]core.Voter
 			voters [1]ballot.Voter
 		})
-		return &x.attempt, x.voters[:]
+		return &x.attempt, ballot.Room{Votes: x.votes[:], Voters: x.voters[:]}
 	case 3:
 		x := new(struct {
 			attempt
+			votes  [3]core.Voter
 			voters [3]ballot.Voter
 		})
-		return &x.attempt, x.voters[:]
+		return &x.attempt, ballot.Room{Votes: x.votes[:], Voters: x.voters[:]}
 	case 5:
 		x := new(struct {
 			attempt
+			votes  [5]core.Voter
 			voters [5]ballot.Voter
 		})
-		return &x.attempt, x.voters[:]
+		return &x.attempt, ballot.Room{Votes: x.votes[:], Voters: x.voters[:]}
 	}
-	return new(attempt), make([]ballot.Voter, members)
+	return new(attempt), ballot.NewRoom(members)
 }
 
 // past is what the attempt leaves to another one. Answers may still come to it.

@@ -302,7 +302,7 @@ func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew boo
 		owner, former = c.adopter(*h.owner), *h.owner
 	}
 	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former, longest: longest}
-	held.b = ballot.Adopt(held.owner, make([]ballot.Voter, len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
+	held.b = ballot.Adopt(held.owner, ballot.NewRoom(len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
 	held.b.Won(h.terms.has())
 	// What a majority is about to confirm, and no more: a renewal only lengthens.
 	until := now.Add(clock.Validity(h.terms.ttl, c.cfg.Drift))

@@ -11,6 +11,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -152,7 +153,7 @@ func (h *hold) followed(waiter string) {
 
 // decode is what a member answered, as the ballot takes it.
 func decode(r *quorum.Round, c *member.Call, now member.Brief) ballot.Answer {
-	a := ballot.Answer{Outcome: c.Outcome, Err: c.Err, Sent: r.Sent, At: c.At, From: c.State, Now: now}
+	a := ballot.Answer{Answer: core.Answer{Outcome: c.Outcome, Sent: r.Sent, At: c.At, From: c.State, Now: now}, Err: c.Err}
 	if c.Outcome != member.Answered {
 		return a
 	}
@@ -182,7 +183,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	switch {
 	case p.Grant:
 		regained = h.b.Wishing(i)
-		counts = h.b.Pushed(i, ballot.Push{Token: p.Token, Server: p.Server, Next: p.Other, TTL: p.TTL, Permits: p.Permits}, st, at)
+		counts = h.b.Pushed(i, ballot.Push{Push: core.Push{Token: p.Token, Server: p.Server, TTL: p.TTL, Permits: p.Permits}, Next: p.Other}, st, at)
 	case p.Gone:
 		h.b.Withdrawn(p.Other)
 	case p.Readers:

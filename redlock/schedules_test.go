@@ -264,7 +264,7 @@ type search struct {
 	w        *schedWorld // the state that the recorders write to
 	spare    *schedWorld // nobody's any more
 	idle     []*schedClient
-	voters   [][]ballot.Voter
+	voters   []ballot.Room
 	seen     [schedMembers]member.State
 	a        attempt // of the event that is judged
 	outcomes map[schedPlay]schedOutcome
@@ -468,7 +468,7 @@ func (s *search) drop(w *schedWorld) {
 		if w.own.Has(c) {
 			s.idle = append(s.idle, w.c[c])
 		}
-		if v := w.c[c].probe().Voters(); w.ballots.Has(c) && len(v) > 0 {
+		if v := w.c[c].probe().Room(); w.ballots.Has(c) && len(v.Voters) > 0 {
 			s.voters = append(s.voters, v)
 		}
 	}
@@ -493,8 +493,8 @@ func (s *search) own(w *schedWorld, c int) *schedClient {
 func (s *search) client(w *schedWorld, c int) *schedClient {
 	cl := s.own(w, c)
 	if !w.ballots.Has(c) {
-		var room []ballot.Voter
-		if n := len(s.voters); n > 0 && len(cl.probe().Voters()) > 0 {
+		var room ballot.Room
+		if n := len(s.voters); n > 0 && len(cl.probe().Room().Voters) > 0 {
 			room, s.voters = s.voters[n-1], s.voters[:n-1]
 		}
 		cl.b, cl.renewals = cl.probe().CloneInto(room), slices.Clone(cl.renewals)

@@ -3,42 +3,27 @@ package ballot
 import (
 	"errors"
 	"hash/fnv"
-	"slices"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/permit"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
-// Answer is the decoded result of a call. N is the number that the script replied. Server is the
-// member's time in µs, or 0 if the script does not tell it. Next is the head of the queue.
+// Answer is the decoded result of a call. Next is the head of the queue.
 type Answer struct {
-	Outcome member.Outcome
-	Err     error
-	N       int64
-	Server  int64
-	Next    string
-	Place   int64         // of the attempt in the member's queue, by tickets; 0: not told
-	Lives   time.Duration // of the entry, if the line is so long that it is longer than Terms.Entry; else 0
-	Limit   int64         // of a semaphore, a stored limit that the client did not know; 0: not told
-	Permits permit.List   // what a member of a semaphore has given; N is the token of the first
-	Sent    time.Time     // before the call was submitted
-	At      time.Time     // when the answer arrived
-	From    member.Brief  // of the member when the call was submitted
-	Now     member.Brief  // of the member now
-}
-
-// idle reports whether an answer counts for nothing: that of an ended generation, or of a member that
-// may not vote.
-func (a *Answer) idle() bool {
-	return a.Outcome == member.Answered && (a.From.Gen != a.Now.Gen || !a.Now.Votes)
+	core.Answer
+	Err   error
+	Next  string
+	Place int64         // of the attempt in the member's queue, by tickets; 0: not told
+	Lives time.Duration // of the entry, if the line is so long that it is longer than Terms.Entry; else 0
+	Limit int64         // of a semaphore, a stored limit that the client did not know; 0: not told
 }
 
 // counts is what the answer counts for in a round. One that does not count is no refusal either.
 func (a *Answer) counts(yes bool) quorum.Vote {
-	if a.idle() {
+	if a.Idle() {
 		return quorum.Unsure
 	}
 	return VoteOf(a.Outcome, yes)
@@ -80,14 +65,14 @@ func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 	m.since = a.Sent
 	past := false
 	if b.books(i, a) {
-		b.learn(m, a)
+		b.learn(i, a)
 		switch {
 		case a.N > 0:
 			b.granted(i, a, lease)
 		case a.N == 0 && b.phase == asking:
 			past = true
 		default:
-			m.excluded(a)
+			b.excluded(i, a)
 			m.paced(a)
 		}
 		if a.Place > 0 {
@@ -95,7 +80,7 @@ func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 		}
 	}
 	b.repace()
-	yes := a.N > 0 && m.token > 0
+	yes := a.N > 0 && b.core.Token(i) > 0
 	if b.permits != nil && b.phase == asking {
 		yes = yes && b.adds(i)
 	}
@@ -114,6 +99,9 @@ func (b *Ballot) RaiseAnswered(i int, a *Answer) quorum.Vote {
 	v := a.counts(b.books(i, a) && a.N == 1)
 	if b.phase == raising {
 		b.poll.book(i, a.Sent, v)
+		if v == quorum.Yes {
+			b.core.Confirms(i, a.Sent)
+		}
 	}
 	return v
 }
@@ -124,7 +112,7 @@ func (b *Ballot) books(i int, a *Answer) bool {
 	if a.Outcome == member.NotSent {
 		m.sent--
 	}
-	if a.idle() {
+	if a.Idle() {
 		return false
 	}
 	if m.err, m.word = a.Err, open; a.Err != nil {
@@ -140,20 +128,18 @@ func (b *Ballot) books(i int, a *Answer) bool {
 		return false
 	}
 	b.doubt = b.doubt.Without(i)
-	m.enter(a.From.Gen)
+	b.enter(i, a.From.Gen)
 	return true
 }
 
 // learn takes the round trip, and the member's clock, from an answer.
-func (b *Ballot) learn(m *Voter, a *Answer) {
+func (b *Ballot) learn(i int, a *Answer) {
 	if took := clock.Elapsed(a.Sent, a.At); took < 4*b.rtt {
 		b.rtt = (7*b.rtt + took) / 8
 	} else {
 		b.rtt = b.rtt * 9 / 8
 	}
-	if a.Server > 0 {
-		b.anchored(m, a)
-	}
+	b.core.Anchored(i, &a.Answer)
 }
 
 // granted books a vote, unless it was given up before.
@@ -161,114 +147,54 @@ func (b *Ballot) granted(i int, a *Answer, lease time.Duration) {
 	m := &b.m[i]
 	b.follows(a.Next, i)
 	m.retry = time.Time{}
-	if b.permits != nil {
-		if b.stale(i, a.Permits, a.Server) {
-			b.keeps(i, a.Permits)
-			return
-		}
-	} else if a.N <= m.yielded || a.N < m.token {
+	if !b.core.Granted(i, &a.Answer, lease) {
 		// It still does not count, but heartbeats keep it alive: unless it is offered again, nobody ever has it.
-		m.stillKept(a.N)
+		b.stillKept(i, a)
 		return
 	}
-	end := a.Sent.Add(clock.Validity(lease, b.terms.Drift))
-	if b.same(i, a.N, a.Permits) && m.dating != stepped && clock.Until(m.end, end) > 0 {
-		end = m.end // the same grant, anchored later by its push
-	}
-	m.take(vote{token: a.N, end: end, server: a.Server, voteOf: m.gen})
+	m.found()
 	if b.permits != nil {
-		b.seated(i, a.Permits, a.Next)
+		b.seated(i, a.Next)
 	}
-	if clock.Until(end, a.At) <= 0 {
-		m.has = tardy
+	if b.core.Has(i) == core.Tardy {
 		m.reconsider()
 	}
 }
 
-// same reports whether a grant is the vote in hand.
-func (b *Ballot) same(i int, token int64, l permit.List) bool {
-	return token == b.m[i].token && (b.permits == nil || slices.Equal(l, b.permits.at[i].list))
-}
-
-// anchored keeps the latest pair of server time and local time, which dates the pushes to come.
-func (b *Ballot) anchored(m *Voter, a *Answer) {
-	fresh := clock.Anchor{Sent: a.Sent, Server: a.Server, Epoch: a.From.Epoch, Gen: a.From.Gen}
-	now := dated
-	if m.dating != undated && m.anchor.Epoch == fresh.Epoch {
-		if clock.Until(fresh.Sent, m.anchor.Sent) <= 0 {
-			return
-		}
-		if clock.Stepped(m.anchor, fresh, clock.Elapsed(a.Sent, a.At), b.terms.Drift) {
-			now = stepped
-		}
-	}
-	m.anchor, m.dating = fresh, now
-}
-
-// Push is a grant that a member made on its own, when it executed a waiting request of this client.
+// Push is a grant that a member made on its own, when it executed a waiting request of this client. Next is the next in line.
 type Push struct {
-	Token  int64
-	Server int64  // the member's time in µs
-	Next   string // the next in line
-	TTL    time.Duration
-
-	Permits permit.List // of a semaphore: all that the member has given
+	core.Push
+	Next string
 }
 
 // Pushed books a push, and reports whether the grant counts. st is the member's state when the push
 // arrived. A push that proves nothing makes the attempt ask.
 func (b *Ballot) Pushed(i int, p Push, st member.State, at time.Time) bool {
-	m := &b.m[i]
-	if !st.Votes || st.Gen < m.gen {
-		return false
-	}
-	m.enter(st.Gen)
-	b.follows(p.Next, i)
-	if b.permits != nil {
-		if b.same(i, p.Token, p.Permits) || b.stale(i, p.Permits, p.Server) {
-			return false
-		}
-	} else if p.Token <= m.yielded || p.Token <= m.token {
-		return false // known, or given up since
-	}
-	end, ok := b.endOfPushed(m, p, st.Epoch, at)
-	if !ok {
-		m.retry = at
-		return false
-	}
-	m.take(vote{token: p.Token, end: end, server: p.Server, voteOf: st.Gen})
-	if b.permits != nil {
-		b.seated(i, p.Permits, p.Next)
-	}
-	m.reconsider()
-	m.retry = time.Time{}
-	return true
-}
-
-// endOfPushed dates a grant that the member made at p.Server (docs/protocol.md, "Pushes"): from the latest anchor of
-// this connection, or, before any wait was answered, from the first wait's submission. It lasts as long as the member
-// says, which may be less than was asked for, and is never more.
-func (b *Ballot) endOfPushed(m *Voter, p Push, epoch uint64, at time.Time) (time.Time, bool) {
-	start := m.first
-	switch {
-	case p.Server <= 0: // the member does not vouch for it
-		return time.Time{}, false
-	case m.dating != undated:
-		var ok bool
-		if start, ok = m.anchor.Start(p.Server, at, b.terms.Drift); !ok || m.dating == stepped || m.anchor.Epoch != epoch {
-			return time.Time{}, false
-		}
-	case start.IsZero():
-		return time.Time{}, false
-	case clock.Until(start, at) > 0:
-		start = at
+	if st.Votes {
+		b.enter(i, st.Gen)
 	}
 	most := b.part
-	if b.token > 0 { // asked for by a re-join
+	if b.core.Won() > 0 { // asked for by a re-join
 		most = b.terms.TTL
 	}
-	end := start.Add(clock.Validity(min(p.TTL, most), b.terms.Drift))
-	return end, clock.Until(end, at) > 0
+	heard := b.core.Pushed(i, &p.Push, &st, at, most)
+	if heard == core.Idle {
+		return false
+	}
+	b.follows(p.Next, i)
+	m := &b.m[i]
+	switch heard {
+	case core.Undated:
+		m.retry = at
+	case core.Counts:
+		m.found()
+		if b.permits != nil {
+			b.seated(i, p.Next)
+		}
+		m.reconsider()
+		m.retry = time.Time{}
+	}
+	return heard == core.Counts
 }
 
 // patience is the pause before a call that did not fit into a member's line is made again: some milliseconds, longer
@@ -292,7 +218,7 @@ func (b *Ballot) crowdedOut(now time.Time, states []member.State) (pause time.Du
 		case m.crowded > 0:
 			pause = max(pause, b.patience(m.crowded))
 			n++
-		case b.valid(i, now, states):
+		case b.core.Valid(i, now, states):
 			n++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
 // Terms are what an attempt asks for, and the bounds that it keeps.
@@ -24,6 +25,7 @@ type Terms struct {
 
 // Ballot is one attempt. The zero value is an attempt that has ended and has nothing.
 type Ballot struct {
+	core  core.Votes // what exclusion rests on
 	owner string
 	need  int
 	terms Terms
@@ -34,7 +36,6 @@ type Ballot struct {
 	poll    poll // while asking or raising
 	start   Start
 	tried   tried
-	token   int64 // once won
 
 	m     []Voter
 	next  []named // waiters that members named as the next in line, in order of hearing
@@ -58,18 +59,22 @@ type Ballot struct {
 	permits *permits // nil unless Terms.Permits
 }
 
-// Voter is one member, as an attempt sees it. A caller provides the memory of voters, and looks
-// into none.
+// Room is the memory of the members of an attempt. A caller provides it, and looks into none.
+type Room struct {
+	Votes  []core.Voter
+	Voters []Voter
+}
+
+// NewRoom makes one for some members.
+func NewRoom(members int) Room { return Room{make([]core.Voter, members), make([]Voter, members)} }
+
+// Voter is one member, as an attempt sees it, besides its vote.
 type Voter struct {
-	vote
-	has   standing
 	yield yield
 	word  word
 	left  leaving
 	// A holder of the lock has wished for the vote since it was yielded last: no answer to that says that it is kept.
 	wished bool
-	// The member keeps a wish of the lease: see Wishes.
-	wishes bool
 
 	sent    int32         // calls submitted that may have reached it: it is owed a release
 	pending int32         // acquire and wait calls without an answer
@@ -79,33 +84,7 @@ type Voter struct {
 	lives   time.Duration // of the entry there, as it said last; 0: Terms.Entry
 	ear     uint64        // State.Ear when it could be waited at last
 	err     error         // why its last call failed, or one of an attempt before: see cause
-
-	// What follows belongs to a generation of the member (a restored counter may lie below a yielded
-	// token, and its clock may be another's).
-	gen     uint64
-	yielded int64 // greatest token given up here: a vote counts only above it
-	dating  dating
-	anchor  clock.Anchor // of the latest wait answered, unless undated
-	first   time.Time    // submission of the first wait
 }
-
-// vote is a grant: identified by member and token, trusted until end.
-type vote struct {
-	token  int64 // 0: none
-	end    time.Time
-	server int64 // server time of the grant, µs; 0 where it was not told
-	voteOf uint64
-}
-
-// standing says what we have of a member. doc.go has the table of what it goes together with.
-type standing uint8
-
-const (
-	none  standing = iota // no vote
-	held                  // a vote, which counts until its end
-	tardy                 // its last grant had ended by the time it was heard of
-	gone                  // by the word of a renewal, the vote that it had for the lease is there no longer
-)
 
 // yield says how far the giving up of a vote has come.
 type yield uint8
@@ -139,28 +118,21 @@ const (
 	disowned                // there was no vote of ours
 )
 
-// dating says whether pushes of a member can be dated.
-type dating uint8
-
-const (
-	undated dating = iota // no wait has been answered: only the first wait's submission is known
-	dated                 // by the anchor
-	stepped               // its clock stepped: a push proves nothing until two anchors agree
-)
-
 // New returns an attempt that Begin has begun.
-func New(owner string, voters []Voter, t Terms, past Past) (b Ballot) {
-	b.Begin(owner, voters, t, past)
+func New(owner string, room Room, t Terms, past Past) (b Ballot) {
+	b.Begin(owner, room, t, past)
 	return b
 }
 
 // Begin begins an attempt in b, which is a zero Ballot, under an owner of its own, with room for
 // its members. past says how the first attempt of a caller begins, or what the attempts before this
 // one left.
-func (b *Ballot) Begin(owner string, voters []Voter, t Terms, past Past) {
+func (b *Ballot) Begin(owner string, room Room, t Terms, past Past) {
 	if t.Rules == nil {
 		t.Rules = &Exclusive
 	}
+	voters := room.Voters
+	b.core.Begin(room.Votes, int(t.Permits), t.Drift)
 	b.owner, b.need, b.m, b.terms, b.part = owner, member.Majority(len(voters)), voters, t, min(t.TTL, t.Entry)
 	b.rtt, b.phase, b.start = time.Millisecond, fresh, past.Start
 	b.tried, b.doubt, b.notYet, b.darkSince = past.tried, past.doubt, past.notYet, past.dark
@@ -181,9 +153,10 @@ func (b *Ballot) Begin(owner string, voters []Voter, t Terms, past Past) {
 
 // Adopt returns an attempt that another client made and won with token. Each member may have its
 // vote, so all of them are owed the release.
-func Adopt(owner string, voters []Voter, t Terms, token int64) Ballot {
-	b := New(owner, voters, t, Past{})
-	b.phase, b.token = over, token
+func Adopt(owner string, room Room, t Terms, token int64) Ballot {
+	b := New(owner, room, t, Past{})
+	b.phase = over
+	b.core.Adopt(token)
 	for i := range b.m {
 		b.m[i].sent = 1
 	}
@@ -193,8 +166,9 @@ func Adopt(owner string, voters []Voter, t Terms, token int64) Ballot {
 // Heir returns a ballot that goes on with the votes of this one, under other terms. What is booked
 // in one from then on the other does not know.
 func (b *Ballot) Heir(t Terms) Ballot {
-	h := New(b.owner, slices.Clone(b.m), t, Past{})
-	h.phase, h.token, h.next, h.heard = over, b.token, slices.Clone(b.next), slices.Clone(b.heard)
+	h := New(b.owner, Room{Voters: slices.Clone(b.m)}, t, Past{})
+	h.core = b.core.Clone()
+	h.phase, h.next, h.heard = over, slices.Clone(b.next), slices.Clone(b.heard)
 	for i := range h.m {
 		h.m[i].pending = 0 // it has none of its own
 	}
@@ -222,14 +196,12 @@ func (m *Voter) asks(at time.Time) {
 	m.pending++
 }
 
-// registers books a wait. The first of a generation is the only anchor there is before its answer.
-func (m *Voter) registers(gen uint64, at time.Time) {
-	m.enter(gen)
-	if m.first.IsZero() {
-		m.first = at
-	}
-	m.reconsider()
-	m.asks(at)
+// registers books a wait at member i.
+func (b *Ballot) registers(i int, gen uint64, at time.Time) {
+	b.enter(i, gen)
+	b.core.Registers(i, at)
+	b.m[i].reconsider()
+	b.m[i].asks(at)
 }
 
 // reconsider makes a vote that a yield gave back one that may be offered again.
@@ -239,63 +211,22 @@ func (m *Voter) reconsider() {
 	}
 }
 
-// enter drops what belonged to an earlier generation.
-func (m *Voter) enter(gen uint64) {
-	if gen <= m.gen {
+// enter drops what belonged to an earlier generation of member i.
+func (b *Ballot) enter(i int, gen uint64) {
+	if !b.core.Enter(i, gen) {
 		return
 	}
-	m.gen, m.yielded, m.dating, m.anchor, m.first = gen, 0, undated, clock.Anchor{}, time.Time{}
-	if m.yield == undone {
-		m.yield = settled
-	}
-	if m.voteOf != gen {
-		m.drop()
-	}
-}
-
-// take books a vote. What was to be given up is past with it.
-func (m *Voter) take(v vote) {
-	m.vote, m.has, m.wishes = v, held, false
-	if m.yield == undone {
-		m.yield = settled
-	}
-}
-
-// drop forgets the vote.
-func (m *Voter) drop() {
-	m.vote = vote{}
-	if m.has == held {
-		m.has = none
-	}
-}
-
-// valid reports whether the vote of member i counts now.
-func (b *Ballot) valid(i int, now time.Time, states []member.State) bool {
-	m := &b.m[i]
-	return m.token > 0 && states[i].Votes && m.voteOf == states[i].Gen && clock.Until(m.end, now) > 0
-}
-
-// tally counts the votes in hand: their set, the greatest token, how many have exactly that, and until
-// when a majority of them is trusted (the need-th latest of their ends).
-func (b *Ballot) tally(now time.Time, states []member.State) (in quorum.Set, token int64, exact int, until time.Time) {
+	b.m[i].found()
 	if b.permits != nil {
-		return b.tallySlots(now, states)
+		b.permits.at[i].kept = nil
 	}
-	var buf [quorum.MaxMembers]time.Time
-	ends := buf[:0]
-	for i := range b.m {
-		if b.valid(i, now, states) {
-			in = in.With(i)
-			token = max(token, b.m[i].token)
-			ends = append(ends, b.m[i].end)
-		}
+}
+
+// found books that what was to be given up is past: the member has voted anew, or has forgotten.
+func (m *Voter) found() {
+	if m.yield == undone {
+		m.yield = settled
 	}
-	for i := range b.m {
-		if in.Has(i) && b.m[i].token == token {
-			exact++
-		}
-	}
-	return in, token, exact, nthLatest(ends, b.need)
 }
 
 // mayHaveVoted adds to in the members with a call under way that may give a vote. What is submitted now
@@ -309,54 +240,9 @@ func (b *Ballot) mayHaveVoted(in quorum.Set) quorum.Set {
 	return in
 }
 
-// confirmed is tally over the votes that the raise to the token has confirmed. A vote above the token came
-// after the one that was confirmed: another may have held the lock, and drawn as much, in between.
-func (b *Ballot) confirmed(now time.Time, states []member.State) (in quorum.Set, until time.Time) {
-	var buf [quorum.MaxMembers]time.Time
-	ends := buf[:0]
-	for i := range b.m {
-		if b.poll.yes.Has(i) && b.below(i) && b.valid(i, now, states) {
-			in = in.With(i)
-			ends = append(ends, b.m[i].end)
-		}
-	}
-	return in, nthLatest(ends, b.need)
-}
-
-// below reports whether the vote of member i is one that a raise can confirm.
-func (b *Ballot) below(i int) bool {
-	if b.permits != nil {
-		return b.agrees(i)
-	}
-	return b.m[i].token <= b.poll.token
-}
-
-// nthLatest returns the n-th latest instant, zero if there are fewer.
-func nthLatest(ends []time.Time, n int) time.Time {
-	if len(ends) < n {
-		return time.Time{}
-	}
-	slices.SortFunc(ends, func(x, y time.Time) int { return y.Compare(x) })
-	return ends[n-1]
-}
-
 // Late reports whether a vote that came after the decision lies below the token, or is for other
 // slots. The member's counter must then be lifted, and nobody waits for that.
-func (b *Ballot) Late(i int) (token int64, late bool) {
-	return b.token, b.token > 0 && b.lags(i)
-}
-
-// lags is Late for an attempt that has won. Most answers come before that, so Late is inlined and
-// this is not.
-//
-//go:noinline
-func (b *Ballot) lags(i int) bool {
-	m := &b.m[i]
-	if b.permits != nil {
-		return m.token > 0 && b.strays(i)
-	}
-	return m.token > 0 && m.token < b.token
-}
+func (b *Ballot) Late(i int) (token int64, late bool) { return b.core.Late(i) }
 
 // Taking counts the calls without an answer that may take a vote.
 func (b *Ballot) Taking() (n int) {
@@ -388,45 +274,23 @@ func (b *Ballot) Votes(now time.Time) (n int) {
 }
 
 // Lacks reports whether the lease has no vote of member i, by its last word.
-func (b *Ballot) Lacks(i int, now time.Time) bool {
-	return !b.ours(i) || clock.Until(b.m[i].end, now) <= 0
-}
+func (b *Ballot) Lacks(i int, now time.Time) bool { return b.core.Lacks(i, now) }
 
 // Wishes books that member i, which has generation gen, has refused a re-join that was submitted at sent, and keeps it as a
-// wish. A push that grants it comes later, and is dated by that at least.
+// wish.
 func (b *Ballot) Wishes(i int, gen uint64, sent time.Time) {
-	m := &b.m[i]
-	if gen < m.gen {
-		return
-	}
-	m.enter(gen)
-	if m.token > 0 && b.permits == nil {
-		m.vote, m.has = vote{}, gone
-	}
-	m.dating, m.first, m.wishes = undated, sent, true
+	b.enter(i, gen)
+	b.core.Wishes(i, gen, sent)
 }
 
 // Wishing reports whether the next grant of member i is what the lease has wished for.
-func (b *Ballot) Wishing(i int) bool { return b.m[i].wishes }
+func (b *Ballot) Wishing(i int) bool { return b.core.Wishing(i) }
 
 // Renewed books a member's word in a renewal: it has the lease until end, or it does not have it.
 func (b *Ballot) Renewed(i int, ok bool, end time.Time) {
-	m := &b.m[i]
-	if !ok {
-		if m.token > 0 {
-			m.vote, m.has = vote{}, gone
-		}
-		return
-	}
-	if m.token == 0 {
-		m.take(vote{token: b.token, voteOf: m.gen})
-	}
-	if b.permits != nil {
-		b.permits.at[i].list = b.permits.agreed
-	}
-	m.has, m.wishes = held, false
-	if m.end.IsZero() || clock.Until(end, m.end) > 0 {
-		m.end = end
+	b.core.Renewed(i, ok, end)
+	if ok {
+		b.m[i].found()
 	}
 }
 
@@ -443,7 +307,7 @@ func (b *Ballot) ReleaseAnswered(i int, a *Answer) bool {
 			m.left = disowned
 		}
 	}
-	return a.N == 1 || m.has != gone && !b.ours(i)
+	return a.N == 1 || b.core.Has(i) != core.Gone && !b.core.Ours(i)
 }
 
 // Disowned counts the members that answered the release with "not yours".
@@ -471,11 +335,9 @@ const (
 // Standing returns the part of member i, and why its last call failed.
 func (b *Ballot) Standing(i int, now time.Time, states []member.State) (Standing, error) {
 	switch m := &b.m[i]; {
-	case b.valid(i, now, states):
-		if b.permits != nil {
-			if in, _, _, _ := b.tally(now, states); !in.Has(i) { // other slots than most
-				return Refuses, nil
-			}
+	case b.core.Valid(i, now, states):
+		if in, _, _, _ := b.core.Tally(now, states); !in.Has(i) { // other slots than most
+			return Refuses, nil
 		}
 		return Votes, nil
 	case m.word == failed:

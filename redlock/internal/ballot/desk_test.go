@@ -14,6 +14,7 @@ import (
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
@@ -55,7 +56,7 @@ var usual = Terms{TTL: 10 * time.Second, Entry: 3 * time.Second, Drift: clock.De
 
 // newDesk is one at which a waiting attempt lies.
 func newDesk(n int) *desk {
-	d := &desk{Ballot: New("me:1", make([]Voter, n), usual, Past{Start: WaitFirst}), start: time.Now()}
+	d := &desk{Ballot: New("me:1", NewRoom(n), usual, Past{Start: WaitFirst}), start: time.Now()}
 	d.Next(d.start, nil) // Listen
 	for range n {
 		d.states = append(d.states, member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true})
@@ -227,7 +228,7 @@ func (c *clerk) begin(owner string, past Past) {
 	if start, ok := map[string]Start{"ask": AskFirst, "try": TryOnce}[c.option("start")]; ok {
 		past.Start = start
 	}
-	c.Ballot = New(owner, make([]Voter, len(c.states)), c.terms, past)
+	c.Ballot = New(owner, NewRoom(len(c.states)), c.terms, past)
 	if past.Start == WaitFirst {
 		c.Next(c.now, nil) // Listen
 	}
@@ -264,7 +265,7 @@ var (
 // answer is that of a member to its last question: a number, or an outcome and its cause.
 func (c *clerk) answer(i int, words ...string) Answer {
 	from := c.from(i)
-	a := Answer{Sent: c.sent[i], At: c.now, From: from.Brief(), Now: c.states[i].Brief(), Next: c.option("next")}
+	a := Answer{Answer: core.Answer{Sent: c.sent[i], At: c.now, From: from.Brief(), Now: c.states[i].Brief()}, Next: c.option("next")}
 	if place := c.option("place"); place != "" {
 		a.Place = int64(number(place))
 	}
@@ -337,7 +338,7 @@ func (c *clerk) event(word string) string {
 		return "spins"
 	case "wait":
 		return c.each(func(i int) quorum.Vote {
-			c.m[i].registers(c.states[i].Gen, c.now)
+			c.registers(i, c.states[i].Gen, c.now)
 			c.sent[i], c.asks[i] = c.now, false
 			return 0
 		})
@@ -354,7 +355,7 @@ func (c *clerk) event(word string) string {
 		c.begin(c.args[0], past)
 		return fmt.Sprintf("%s notyet %s doubts %s", [...]string{"ask", "wait", "try"}[past.Start], c.ms(past.notYet), members(past.doubt))
 	case "decided":
-		c.token = int64(number(c.args[0]))
+		c.core.Adopt(int64(number(c.args[0])))
 
 	// What it hears.
 	case "answers", "fails":
@@ -387,7 +388,9 @@ func (c *clerk) event(word string) string {
 		if l != nil {
 			c.args[1] = strconv.FormatInt(l[0].Token, 10)
 		}
-		p := Push{Permits: l, Token: int64(number(c.args[1])), Server: micros(number(c.option("server"))), Next: cmp.Or(c.option("next"), "-"), TTL: c.part}
+		p := Push{Next: cmp.Or(c.option("next"), "-"), Push: core.Push{
+			Permits: l, Token: int64(number(c.args[1])), Server: micros(number(c.option("server"))), TTL: c.part,
+		}}
 		if ttl := c.option("ttl"); ttl != "" {
 			p.TTL = spanOf(number(ttl))
 		}
@@ -411,23 +414,23 @@ func (c *clerk) event(word string) string {
 
 	// What it knows.
 	case "votes":
-		if in, token, exact, until := c.tally(c.now, c.states); in != 0 {
+		if in, token, exact, until := c.core.Tally(c.now, c.states); in != 0 {
 			return fmt.Sprintf("%s token %d exact %d until %s", members(in), token, exact, c.ms(until))
 		}
 		return "none"
 	case "slots":
-		if c.m[one].token == 0 {
+		if c.core.Token(one) == 0 {
 			return "none"
 		}
-		return c.Ballot.permits.at[one].list.String()
+		return c.core.List(one).String()
 	case "lease":
 		return cmp.Or(c.Permits().String(), "none")
 	case "lacking":
 		return members(c.Lacking())
 	case "vote":
-		return fmt.Sprintf("%d until %s", c.m[one].token, c.ms(c.m[one].end))
+		return fmt.Sprintf("%d until %s", c.core.Token(one), c.ms(c.core.End(one)))
 	case "confirmed":
-		in, until := c.confirmed(c.now, c.states)
+		in, until := c.core.Confirmed(c.now, c.states)
 		return members(in) + " until " + c.ms(until)
 	case "standing":
 		standing, err := c.Standing(one, c.now, c.states)
@@ -440,7 +443,7 @@ func (c *clerk) event(word string) string {
 		token, late := c.Late(one)
 		return fmt.Sprint(late, " ", token)
 	case "dating":
-		return [...]string{"undated", "dated", "stepped"}[c.m[one].dating]
+		return [...]string{"undated", "dated", "stepped"}[core.Probe{Votes: &c.core}.Dating(one)]
 	case "heard", "named":
 		list := map[string][]named{"heard": c.heard, "named": c.Ballot.next}[word]
 		return fmt.Sprint(len(list), " ", list[0].owner, " ", list[len(list)-1].owner)

@@ -24,14 +24,15 @@
 // the last attempt.
 //
 // Start at Ballot.Next (next.go). wait.go has what a waiting attempt does, past.go says when another
-// attempt follows, and waiters.go has what is heard of other waiters. answer.go says what an answer
-// or a push counts for. rules.go says what a kind of lock decides in its own way. exclusive.go has
+// attempt follows, and waiters.go has what is heard of other waiters. answer.go takes answers
+// and pushes. Package core says what a vote is worth, and which votes count together: the ballot calls
+// its verbs. rules.go says what a kind of lock decides in its own way. exclusive.go has
 // the rules of the exclusive lock, readwrite.go those of readers and of writers beside them, and
 // permits.go those of a semaphore. shared.go has what a lock shared with Redisson adds.
 //
 // # States of a member
 //
-// A voter has two states: what we have of the member, and how far the giving up of its vote has
+// A voter has two states: what we have of the member (core.Has), and how far the giving up of its vote has
 // come. These go together:
 //
 //	|       | settled | offered | kept | undone |

@@ -8,6 +8,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
@@ -21,37 +22,33 @@ func (b *Ballot) hashesHigher(waiter string) bool {
 	return bytes.Compare(theirs[:], ours[:]) < 0
 }
 
-// excluded books that the lock is another's at a member.
-func (m *Voter) excluded(a *Answer) {
+// excluded books that the lock is another's at member i.
+func (b *Ballot) excluded(i int, a *Answer) {
+	m := &b.m[i]
 	m.retry = a.At.Add(member.FromMillis(-a.N) + time.Millisecond)
 	m.word = refused
-	if m.yield == undone {
-		m.yield = settled
-	}
-	if m.has == tardy {
-		m.has = none
-		if m.token > 0 {
-			m.has = held
-		}
-	}
-	// Answers come in order, but pushes cross them: a refusal older than the vote says nothing.
-	if m.token > 0 && a.Server > m.server {
-		m.drop()
-	}
+	m.found()
+	b.core.Refused(i, a.Server)
 }
 
-// stillKept books that the member answers with a vote that was given up, or with an older one.
-func (m *Voter) stillKept(token int64) {
+// stillKept books that member i answers with a vote that was given up, or with an older one.
+func (b *Ballot) stillKept(i int, a *Answer) {
+	m := &b.m[i]
 	switch {
-	case token == m.yielded && m.has == none && m.yield != offered:
+	case b.permits != nil:
+		b.keeps(i, a.Permits)
+	case a.N == b.core.GivenUp(i) && b.core.Has(i) == core.None && m.yield != offered:
 		m.yield = undone
 	case m.yield == undone:
 		m.yield = settled
 	}
 }
 
-// mayBeOffered reports whether the member has something of ours that another attempt could use.
-func (m *Voter) mayBeOffered() bool { return m.token > 0 && m.yield != kept || m.yield == undone }
+// mayBeOffered reports whether member i has something of ours that another attempt could use.
+func (b *Ballot) mayBeOffered(i int) bool {
+	m := &b.m[i]
+	return b.core.Token(i) > 0 && m.yield != kept || m.yield == undone
+}
 
 // Offer is a vote that is given up.
 type Offer struct {
@@ -88,14 +85,11 @@ func (b *Ballot) splitUp(c census, now time.Time) (s Step, wake time.Time) {
 func (b *Ballot) yield(now time.Time) (out []Offer) {
 	for i := range b.m {
 		m := &b.m[i]
-		if !m.mayBeOffered() {
+		if !b.mayBeOffered(i) {
 			continue
 		}
-		if m.yield != undone {
-			m.yielded = m.token
-		}
-		out = append(out, Offer{Member: i, Token: m.yielded, Ticket: b.ticketAt(i)})
-		m.drop()
+		b.core.GiveUp(i, nil, nil)
+		out = append(out, Offer{Member: i, Token: b.core.GivenUp(i), Ticket: b.ticketAt(i)})
 		m.yield, m.wished = offered, false
 		b.hurried(m, now)
 		m.sent++
@@ -114,12 +108,12 @@ func (b *Ballot) YieldAnswered(i int, a *Answer) quorum.Vote {
 	}
 	switch {
 	case !b.books(i, a):
-	case a.N > m.yielded && a.N > m.token:
-		m.take(vote{token: a.N, end: a.Sent.Add(clock.Validity(b.part, b.terms.Drift)), server: a.Server, voteOf: m.gen})
+	case b.core.GivenBack(i, &a.Answer, b.part):
+		m.found()
 		if !m.wished {
 			m.yield = kept
 		}
-	case m.token == 0:
+	case b.core.Token(i) == 0:
 		m.word = refused
 	}
 	return a.counts(false)

@@ -107,7 +107,7 @@ func (w *lineup) play() string {
 		switch what := w.rng.IntN(16); {
 		case c.phase == 0 && what < 3:
 			c.phase = 1
-			c.b = New(fmt.Sprint("c:", x), make([]Voter, len(w.members)), Terms{Rules: &Fair}, Past{Start: WaitFirst})
+			c.b = New(fmt.Sprint("c:", x), NewRoom(len(w.members)), Terms{Rules: &Fair}, Past{Start: WaitFirst})
 			for k := range w.callers {
 				if w.callers[k].phase == 1 && w.callers[k].final {
 					c.behind[k] = true

@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
 func TestRenewalMovesTheEndOfAVote(t *testing.T) {
 	now := time.Now()
-	b := Adopt("me:1", make([]Voter, 3), usual, 7)
+	b := Adopt("me:1", NewRoom(3), usual, 7)
 	require.Zero(t, b.Votes(now))
 	b.Renewed(0, true, now.Add(time.Second))
 	b.Renewed(1, false, time.Time{})
@@ -30,15 +31,15 @@ func TestRenewalMovesTheEndOfAVote(t *testing.T) {
 
 // "Not yours" is what a release wants to hear from a member that never voted, and a loss where the vote was ours.
 func TestReleaseIsConfirmedByWhatTheMemberHad(t *testing.T) {
-	answered := func(n int64) *Answer { return &Answer{Outcome: member.Answered, N: n} }
-	b := Adopt("me:1", make([]Voter, 4), usual, 7)
+	answered := func(n int64) *Answer { return &Answer{Answer: core.Answer{Outcome: member.Answered, N: n}} }
+	b := Adopt("me:1", NewRoom(4), usual, 7)
 	end := time.Now().Add(time.Second)
 	b.Renewed(0, true, end)
 	b.Renewed(1, true, end)
 	b.Renewed(2, true, end)
 	b.Renewed(2, false, time.Time{})
 
-	require.False(t, b.ReleaseAnswered(0, &Answer{Outcome: member.Unknown, N: 1}), "no answer")
+	require.False(t, b.ReleaseAnswered(0, &Answer{Answer: core.Answer{Outcome: member.Unknown, N: 1}}), "no answer")
 	require.Zero(t, b.Disowned())
 	require.True(t, b.ReleaseAnswered(0, answered(1)))
 	require.Zero(t, b.Disowned())
@@ -87,14 +88,14 @@ func TestWhoWaitsDecidesWithoutAnAllocation(t *testing.T) {
 func TestVoteThatALeaseHasWishedForCountsFromItsPush(t *testing.T) {
 	now := time.Now()
 	states := []member.State{{Votes: true, Gen: 2}}
-	b := Adopt("me:1", make([]Voter, 3), usual, 7)
+	b := Adopt("me:1", NewRoom(3), usual, 7)
 	b.Renewed(0, true, now.Add(time.Second))
 	b.Wishes(0, 2, now)
 	require.True(t, b.Lacks(0, now), "the member has said that it is another's")
 	require.True(t, b.Wishing(0))
 
 	at := now.Add(usual.Entry / 2)
-	push := Push{Token: 9, Server: 1, TTL: usual.TTL - time.Second}
+	push := Push{Push: core.Push{Token: 9, Server: 1, TTL: usual.TTL - time.Second}}
 	require.False(t, b.Pushed(0, push, member.State{Votes: true, Gen: 1}, at), "of the memory before")
 	require.True(t, b.Pushed(0, push, states[0], at))
 	require.False(t, b.Wishing(0))
@@ -106,9 +107,9 @@ func TestVoteThatALeaseHasWishedForCountsFromItsPush(t *testing.T) {
 }
 
 func TestRefusedReJoinOfAnEarlierMemoryIsNoWish(t *testing.T) {
-	b := Adopt("me:1", make([]Voter, 3), usual, 7)
+	b := Adopt("me:1", NewRoom(3), usual, 7)
 	b.Wishes(0, 2, time.Now())
-	b.Pushed(0, Push{Token: 9, Server: 1, TTL: time.Second}, member.State{Votes: true, Gen: 2}, time.Now())
+	b.Pushed(0, Push{Push: core.Push{Token: 9, Server: 1, TTL: time.Second}}, member.State{Votes: true, Gen: 2}, time.Now())
 	b.Wishes(0, 1, time.Now())
 	require.False(t, b.Wishing(0))
 	require.Equal(t, 1, b.Votes(time.Now()))
@@ -116,9 +117,9 @@ func TestRefusedReJoinOfAnEarlierMemoryIsNoWish(t *testing.T) {
 
 func TestProbeKnowsTheBallot(t *testing.T) {
 	for what, n := range map[reflect.Type]int{
-		reflect.TypeFor[Ballot](): 27, reflect.TypeFor[Voter](): 20, reflect.TypeFor[vote](): 4, reflect.TypeFor[poll](): 7,
+		reflect.TypeFor[Ballot](): 27, reflect.TypeFor[Voter](): 12, reflect.TypeFor[poll](): 6,
 		reflect.TypeFor[Past](): 7, reflect.TypeFor[tried](): 3,
-		reflect.TypeFor[permits](): 9, reflect.TypeFor[seat](): 6,
+		reflect.TypeFor[permits](): 8, reflect.TypeFor[seat](): 3,
 	} {
 		require.Equal(t, n, what.NumField(), "is a new field of %v in Clone, Shift, AppendKey and AppendVoter?", what)
 	}
@@ -141,7 +142,7 @@ func TestTableOfStatesIsThatOfTheDocumentation(t *testing.T) {
 	for y := settled; y <= undone; y++ {
 		want[0] = append(want[0], y.String())
 	}
-	for s := none; s <= gone; s++ {
+	for s := core.None; s <= core.Gone; s++ {
 		row := []string{s.String()}
 		for y := settled; y <= undone; y++ {
 			row = append(row, map[bool]string{true: "yes", false: "no"}[together[s][y]])

@@ -29,7 +29,6 @@ type poll struct {
 	yes   quorum.Set
 	past  quorum.Set // passed over: the call stood in a chain that had ended before it
 	again bool       // it asks those that a former question was passed over by
-	token int64      // of a raise
 }
 
 // book counts the answer to the question that was sent at a moment.
@@ -252,42 +251,43 @@ func (b *Ballot) listen(s *Step) {
 
 // decide turns a majority of votes into a token and a validity, with a second round where the counters disagree.
 func (b *Ballot) decide(s *Step, now time.Time, states []member.State) {
-	in, token, exact, until := b.tally(now, states)
+	in, token, exact, until := b.core.Tally(now, states)
 	switch {
 	case in.Len() < b.need:
 		b.spent(s, TooSlow, now, states)
 	case exact >= b.need:
-		b.agree(in)
+		b.core.Agree(in)
 		s.Grant = Grant{Token: token, Until: until, In: in}
 		b.win(s)
 	default:
-		b.raise(s, token, in, now)
+		b.raise(s, in, now)
 	}
 }
 
 // raise makes sure that a majority that still holds for us has its counter at the token, so that every
 // later attempt draws a greater one. Members that may have voted are asked, too, so that one slow confirmation of those
 // that decided does not hold it up. Why no clock is needed: docs/protocol.md, "Fencing tokens".
-func (b *Ballot) raise(s *Step, token int64, in quorum.Set, now time.Time) {
-	b.agree(in)
+func (b *Ballot) raise(s *Step, in quorum.Set, now time.Time) {
+	b.core.Agree(in)
+	b.core.Raise(now)
 	in = b.mayHaveVoted(in)
 	for i := range b.m {
 		if in.Has(i) {
 			b.m[i].sent++
 		}
 	}
-	b.phase, b.poll = raising, poll{sent: now, to: in, open: in, token: token}
-	s.Do, s.Poll, s.To, s.Token, s.Wake = Raise, true, in, token, b.pollEnd()
+	b.phase, b.poll = raising, poll{sent: now, to: in, open: in}
+	s.Do, s.Poll, s.To, s.Token, s.Wake = Raise, true, in, b.core.Agreed(), b.pollEnd()
 }
 
 // raised wins if votes enough are confirmed: some may have ended while the members answered.
 func (b *Ballot) raised(s *Step, now time.Time, states []member.State) {
-	in, until := b.confirmed(now, states)
+	in, until := b.core.Confirmed(now, states)
 	if in.Len() < b.need {
 		b.spent(s, TooSlow, now, states)
 		return
 	}
-	s.Grant = Grant{Token: b.poll.token, Until: until, In: in, Raised: true}
+	s.Grant = Grant{Token: b.core.Agreed(), Until: until, In: in, Raised: true}
 	b.win(s)
 }
 
@@ -298,7 +298,8 @@ func (b *Ballot) win(s *Step) {
 	if s.Grant.Raised {
 		asked = b.poll.to
 	}
-	b.phase, b.poll, b.token = over, poll{}, s.Grant.Token
+	b.phase, b.poll = over, poll{}
+	b.core.Win()
 	s.Do = Win
 	for i := range b.m {
 		if _, late := b.Late(i); late && (b.permits != nil || !asked.Has(i)) {

@@ -7,6 +7,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
@@ -27,15 +28,10 @@ type permits struct {
 	followed []int          // the slots of the gate that were followed last; nil: none
 	rounds   int            // how often the attempt has followed
 	anew     int64          // how often it has given up everything: it then wants other slots
-	agreed   permit.List    // the slots that it raises or has won, with the greatest token of each
 }
 
-// seat is what an attempt has of one member besides what a Voter says. If the Voter has no token,
-// the list means nothing.
+// seat is what an attempt has of one member besides what a Voter says.
 type seat struct {
-	gen   uint64      // the generation that given and kept belong to
-	list  permit.List // the vote
-	given permit.List // the greatest token of each slot that was given up: only a greater one counts
 	kept  permit.List // what the member answered with, although it was given up
 	next  string      // the waiter that the member named last; "": none
 	order int         // when it named that one
@@ -56,73 +52,39 @@ func (p *permits) clone() *permits {
 	}
 	c := *p
 	c.at, c.states = slices.Clone(p.at), slices.Clone(p.states)
-	for i := range c.at {
-		c.at[i].given = slices.Clone(c.at[i].given)
-	}
 	return &c
 }
 
 // Permits returns the slots that the attempt raises or has won, each with its token; nil if there
 // are none, or if the lock has no slots. Only Next changes it.
-func (b *Ballot) Permits() permit.List {
-	if b.permits == nil {
-		return nil
-	}
-	return b.permits.agreed
-}
+func (b *Ballot) Permits() permit.List { return b.core.Slots() }
 
 // Won books what an adopted attempt has won. An attempt of a lock without slots has nil.
-func (b *Ballot) Won(l permit.List) {
-	if b.permits != nil {
-		b.permits.agreed = l
-	}
-}
+func (b *Ballot) Won(l permit.List) { b.core.AdoptSlots(l) }
 
 // GaveUp books that member i, which was told what the lease has, has given it nothing.
 func (b *Ballot) GaveUp(i int) {
-	if !b.ours(i) {
-		b.m[i].drop()
+	if !b.core.Ours(i) {
+		b.core.Drop(i)
 	}
 }
 
 // RoundTrip returns how long a member takes to answer, as the attempt has seen it.
 func (b *Ballot) RoundTrip() time.Duration { return b.rtt }
 
-// seat is that of member i, without what belonged to an earlier generation.
-func (b *Ballot) seat(i int) *seat {
-	s := &b.permits.at[i]
-	if gen := b.m[i].gen; s.gen != gen {
-		s.gen, s.given, s.kept = gen, nil, nil
-	}
-	return s
-}
-
-// stale reports whether a list that member i tells is no vote: a slot of it was given up, or the
-// member has told a later one since. Counters of different slots are unrelated, so a token is
-// compared with those of its slot alone.
-func (b *Ballot) stale(i int, l permit.List, server int64) bool {
-	m, s := &b.m[i], b.seat(i)
-	for _, p := range l {
-		if p.Token <= s.given.Token(p.Slot) || m.token > 0 && p.Token < s.list.Token(p.Slot) {
-			return true
-		}
-	}
-	return m.token > 0 && server > 0 && server < m.server && !slices.Equal(l, s.list)
-}
-
 // keeps books that member i answers with what was given up. It still does not count, but heartbeats
 // keep it alive: unless it is claimed away, nobody ever has it.
 func (b *Ballot) keeps(i int, l permit.List) {
-	if m := &b.m[i]; m.has == none && m.yield != offered {
+	if m := &b.m[i]; b.core.Has(i) == core.None && m.yield != offered {
 		m.yield = undone
-		b.seat(i).kept = l
+		b.permits.at[i].kept = l
 	}
 }
 
-// seated books the list of a vote that was taken at member i, and whom the member named then.
-func (b *Ballot) seated(i int, l permit.List, next string) {
-	s := b.seat(i)
-	s.list, s.kept = l, nil
+// seated books that member i has given a vote, and whom it named then.
+func (b *Ballot) seated(i int, next string) {
+	s := &b.permits.at[i]
+	s.kept = nil
 	b.permits.heard++
 	s.next, s.order = next, b.permits.heard
 	if len(next) < 2 || next == b.owner { // "-" is nobody
@@ -130,116 +92,10 @@ func (b *Ballot) seated(i int, l permit.List, next string) {
 	}
 }
 
-// whole reports whether member i has given as many slots as the attempt wants.
-func (b *Ballot) whole(i int) bool { return len(b.permits.at[i].list) == b.permits.n }
-
-// sameSlots reports whether two lists are of the same slots.
-func sameSlots(x, y permit.List) bool {
-	return slices.EqualFunc(x, y, func(p, q permit.Permit) bool { return p.Slot == q.Slot })
-}
-
-// fellows returns the members of a set whose votes are for the slots of member i.
-func (b *Ballot) fellows(of quorum.Set, i int) (in quorum.Set) {
-	at := b.permits.at
-	for k := range at {
-		if of.Has(k) && sameSlots(at[k].list, at[i].list) {
-			in = in.With(k)
-		}
-	}
-	return in
-}
-
-// most returns the largest set of members, of those given, whose votes are for the same slots.
-func (b *Ballot) most(of quorum.Set) (best quorum.Set) {
-	for i := range b.m {
-		if of.Has(i) && !best.Has(i) {
-			if in := b.fellows(of, i); in.Len() > best.Len() {
-				best = in
-			}
-		}
-	}
-	return best
-}
-
-// tallySlots is tally for the slots that most members have given. The token is that of the first slot.
-func (b *Ballot) tallySlots(now time.Time, states []member.State) (in quorum.Set, token int64, exact int, until time.Time) {
-	var valid quorum.Set
-	for i := range b.m {
-		if b.valid(i, now, states) && b.whole(i) {
-			valid = valid.With(i)
-		}
-	}
-	if in = b.most(valid); in == 0 {
-		return 0, 0, 0, time.Time{}
-	}
-	agreed := b.greatest(in)
-	var buf [quorum.MaxMembers]time.Time
-	ends := buf[:0]
-	for i := range b.m {
-		if in.Has(i) {
-			ends = append(ends, b.m[i].end)
-			if slices.Equal(b.permits.at[i].list, agreed) {
-				exact++
-			}
-		}
-	}
-	return in, agreed[0].Token, exact, nthLatest(ends, b.need)
-}
-
-// greatest returns the slots that some members have given alike, with the greatest token of each.
-func (b *Ballot) greatest(in quorum.Set) (l permit.List) {
-	for i := range b.m {
-		switch list := b.permits.at[i].list; {
-		case !in.Has(i):
-		case l == nil:
-			l = slices.Clone(list)
-		default:
-			for k := range l {
-				l[k].Token = max(l[k].Token, list[k].Token)
-			}
-		}
-	}
-	return l
-}
-
-// agree keeps what the members of a set have given, for the calls that name it.
-func (b *Ballot) agree(in quorum.Set) {
-	if b.permits != nil {
-		b.permits.agreed = b.greatest(in)
-	}
-}
-
-// agrees reports whether the vote of member i is one for the slots of the lease, or of the raise,
-// with tokens that are not above those.
-func (b *Ballot) agrees(i int) bool {
-	list, agreed := b.permits.at[i].list, b.permits.agreed
-	return slices.EqualFunc(list, agreed, func(p, q permit.Permit) bool { return p.Slot == q.Slot && p.Token <= q.Token })
-}
-
-// strays reports whether the vote of member i is not one for the lease, or lies below its tokens.
-// The member must then be told what the lease has.
-func (b *Ballot) strays(i int) bool {
-	list, won := b.permits.at[i].list, b.permits.agreed
-	if !sameSlots(list, won) {
-		return true
-	}
-	for k := range list {
-		if list[k].Token < won[k].Token {
-			return true
-		}
-	}
-	return false
-}
-
-// ours reports whether member i has given a vote for the lease.
-func (b *Ballot) ours(i int) bool {
-	return b.m[i].token > 0 && (b.permits == nil || b.permits.agreed == nil || sameSlots(b.permits.at[i].list, b.permits.agreed))
-}
-
 // Lacking returns the members that have not given a vote for the lease.
 func (b *Ballot) Lacking() (s quorum.Set) {
 	for i := range b.m {
-		if !b.ours(i) {
+		if !b.core.Ours(i) {
 			s = s.With(i)
 		}
 	}
@@ -252,11 +108,11 @@ func (b *Ballot) Lacking() (s quorum.Set) {
 func (b *Ballot) adds(i int) bool {
 	var answered quorum.Set
 	for k := range b.m {
-		if b.poll.to.Has(k) && (!b.poll.open.Has(k) || k == i) && b.m[k].token > 0 && b.whole(k) {
+		if b.poll.to.Has(k) && (!b.poll.open.Has(k) || k == i) && b.core.Token(k) > 0 && b.core.Whole(k) {
 			answered = answered.With(k)
 		}
 	}
-	return b.most(answered).Len() > b.poll.yes.Len()
+	return b.core.Most(answered).Len() > b.poll.yes.Len()
 }
 
 // kthNamed is the waiter that most members named when they gave their last votes, the first heard of
@@ -319,15 +175,15 @@ func (b *Ballot) follow(c census, now time.Time) (s Step, wake time.Time) {
 	switch {
 	case gate < 0:
 		return Step{}, time.Time{}
-	case !b.valid(gate, now, states) || !b.whole(gate):
+	case !b.core.Valid(gate, now, states) || !b.core.Whole(gate):
 		p.followed = nil
 		b.giveUp(&s, 0, now, states)
-	case slices.Equal(p.at[gate].list.Slots(), p.followed): // in vain: they are another's elsewhere
+	case slices.Equal(b.core.List(gate).Slots(), p.followed): // in vain: they are another's elsewhere
 		p.followed = nil
 		p.anew++
 		b.giveUp(&s, quorum.All(len(b.m)), now, states)
 	default:
-		p.followed = p.at[gate].list.Slots()
+		p.followed = b.core.List(gate).Slots()
 		b.claimFrom(&s, gate, p.followed, now, states)
 		if len(s.Offers) == 0 {
 			return Step{}, time.Time{}
@@ -352,7 +208,7 @@ func (b *Ballot) giveUp(s *Step, ask quorum.Set, now time.Time, states []member.
 // claimFrom asks all members but one for the slots that this one gave.
 func (b *Ballot) claimFrom(s *Step, gate int, slots []int, now time.Time, states []member.State) {
 	for i := range b.m {
-		if i != gate && !(b.valid(i, now, states) && sameSlots(b.permits.at[i].list, b.permits.at[gate].list)) {
+		if i != gate && !(b.core.Valid(i, now, states) && b.core.Alike(i, gate)) {
 			b.claim(s, i, slots, now, states)
 		}
 	}
@@ -366,39 +222,23 @@ func (b *Ballot) claim(s *Step, i int, slots []int, now time.Time, states []memb
 		return false
 	}
 	m := &b.m[i]
-	m.enter(states[i].Gen) // what was given in an earlier one is not given up in this one
-	seat, had := b.seat(i), permit.List(nil)
+	b.enter(i, states[i].Gen) // what was given in an earlier one is not given up in this one
+	seat, had := &b.permits.at[i], permit.List(nil)
 	switch {
-	case m.token > 0:
-		had = seat.list
+	case b.core.Token(i) > 0:
+		had = b.core.List(i)
 	case m.yield == undone:
 		had = seat.kept
 	}
 	if had == nil && slots == nil {
 		return false
 	}
-	m.registers(states[i].Gen, now)
-	for _, p := range had {
-		if !slices.Contains(slots, p.Slot) {
-			seat.give(p)
-		}
-	}
+	b.registers(i, states[i].Gen, now)
+	b.core.GiveUp(i, had, slots)
 	seat.kept = nil
-	m.drop()
 	m.yield = offered
 	s.Offers = append(s.Offers, Offer{Member: i, Had: had, Slots: slots})
 	return true
-}
-
-// give books that a permit was given up.
-func (s *seat) give(p permit.Permit) {
-	for k := range s.given {
-		if g := &s.given[k]; g.Slot == p.Slot {
-			g.Token = max(g.Token, p.Token)
-			return
-		}
-	}
-	s.given = append(s.given, p)
 }
 
 // ClaimAnswered books the result of a claim, and says what it counts for. lease is the TTL that the
@@ -419,7 +259,7 @@ func (b *Ballot) tryGate(now time.Time) bool {
 	states := b.permits.states
 	voted := quorum.Set(0)
 	for i := range b.m {
-		if b.valid(i, now, states) && b.whole(i) {
+		if b.core.Valid(i, now, states) && b.core.Whole(i) {
 			voted = voted.With(i)
 		}
 	}
@@ -428,7 +268,7 @@ func (b *Ballot) tryGate(now time.Time) bool {
 		return false
 	}
 	b.phase, b.poll = aligning, poll{}
-	b.permits.followed = b.permits.at[gate].list.Slots()
+	b.permits.followed = b.core.List(gate).Slots()
 	return true
 }
 
@@ -438,13 +278,13 @@ func (b *Ballot) aligns(s *Step, now time.Time, states []member.State) {
 		b.poll.sent = now
 		s.Do = Claim
 		for i := range b.m {
-			if b.m[i].pending == 0 && !(b.valid(i, now, states) && slices.Equal(b.permits.at[i].list.Slots(), b.permits.followed)) {
+			if b.m[i].pending == 0 && !(b.core.Valid(i, now, states) && slices.Equal(b.core.List(i).Slots(), b.permits.followed)) {
 				b.claim(s, i, b.permits.followed, now, states)
 			}
 		}
 		return
 	}
-	if in, _, _, _ := b.tally(now, states); in.Len() >= b.need {
+	if in, _, _, _ := b.core.Tally(now, states); in.Len() >= b.need {
 		b.decide(s, now, states)
 		return
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/permit"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
 // Probe opens a ballot to the search of all schedules (redlock/schedules_test.go). The search
@@ -17,19 +17,21 @@ import (
 type Probe struct{ *Ballot }
 
 // Clone returns a copy that shares nothing with the original.
-func (p Probe) Clone() Ballot { return p.CloneInto(nil) }
+func (p Probe) Clone() Ballot { return p.CloneInto(Room{}) }
 
-// CloneInto does so with room for its voters, which nobody else uses.
-func (p Probe) CloneInto(room []Voter) Ballot {
+// CloneInto does so with room for its members, which nobody else uses.
+func (p Probe) CloneInto(room Room) Ballot {
 	b := *p.Ballot
-	b.m = append(room[:0], b.m...)
+	b.core, b.m = core.Probe{Votes: &b.core}.CloneInto(room.Votes), append(room.Voters[:0], b.m...)
 	b.next, b.heard = slices.Clone(b.next), slices.Clone(b.heard)
 	b.tickets, b.permits = b.tickets.clone(), b.permits.clone()
 	return b
 }
 
-// Voters is the memory of voters.
-func (p Probe) Voters() []Voter { return p.m }
+// Room is the memory of the members.
+func (p Probe) Room() Room { return Room{p.votes().Voters(), p.m} }
+
+func (p Probe) votes() core.Probe { return core.Probe{Votes: &p.core} }
 
 // Next is Ballot.Next.
 func (p Probe) Next(now time.Time, states []member.State) (s Step) {
@@ -41,13 +43,15 @@ func (p Probe) Next(now time.Time, states []member.State) (s Step) {
 func (p Probe) Shift(d time.Duration) {
 	b := p.Ballot
 	all := []*time.Time{&b.poll.sent, &b.asked, &b.beat, &b.split, &b.darkSince, &b.lame}
+	local, servers := p.votes().Dates()
+	all = append(all, local...)
 	for i := range b.m {
 		m := &b.m[i]
-		all = append(all, &m.end, &m.since, &m.retry, &m.anchor.Sent, &m.first)
-		for _, n := range []*int64{&m.server, &m.anchor.Server} {
-			if *n != 0 {
-				*n += d.Microseconds()
-			}
+		all = append(all, &m.since, &m.retry)
+	}
+	for _, n := range servers {
+		if *n != 0 {
+			*n += d.Microseconds()
 		}
 	}
 	for _, t := range all {
@@ -92,14 +96,12 @@ func (p Probe) AppendKey(out []byte, c Clocks) []byte {
 	if !b.asked.Before(c.Recent) {
 		out = c.Time(out, b.asked)
 	}
-	out = binary.AppendVarint(out, b.poll.token)
-	out = binary.AppendVarint(out, b.token)
+	out = p.votes().AppendKey(out, b.phase == raising)
 	if p := b.permits; p != nil {
 		out = append(out, byte(len(p.followed)), byte(p.rounds), byte(p.anew))
 		for _, slot := range p.followed {
 			out = append(out, byte(slot))
 		}
-		out = appendPermits(out, p.agreed)
 	}
 	for _, list := range [][]named{b.next, b.heard} {
 		out = append(out, byte(len(list)))
@@ -120,24 +122,12 @@ func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 	}
 	m := &b.m[i]
 	out = append(out, bit(b.poll.to.Has(i))|bit(b.poll.open.Has(i))<<1|bit(b.poll.yes.Has(i))<<2|bit(b.poll.past.Has(i))<<3,
-		byte(m.has), byte(m.yield), bit(m.sent > 0)|bit(m.dating == stepped)<<1|bit(m.wished)<<2|bit(m.wishes)<<3, byte(m.pending))
+		byte(m.yield), bit(m.sent > 0)|bit(m.wished)<<1, byte(m.pending))
 	if m.pending > 0 || m.yield == offered {
 		out = c.Time(out, m.since)
 	}
 	out = c.Time(out, m.retry)
-	out = binary.AppendVarint(out, m.yielded)
-	out = binary.AppendVarint(out, m.token)
-	if m.token > 0 {
-		out = c.Time(out, m.end)
-		out = binary.AppendVarint(out, m.server-c.Server)
-	}
-	if m.dating == undated {
-		out = c.Time(out, m.first)
-	} else {
-		out = c.Time(out, m.anchor.Sent)
-		out = binary.AppendVarint(out, m.anchor.Server-c.Server)
-		out = append(out, bit(m.anchor.Epoch == c.Epoch))
-	}
+	out = p.votes().AppendVoter(out, i, c.Time, c.Server, c.Epoch)
 	for _, list := range [][]named{b.next, b.heard} {
 		for _, n := range list {
 			out = append(out, bit(n.by.Has(i)))
@@ -145,29 +135,13 @@ func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 	}
 	if b.permits != nil {
 		s := b.permits.at[i]
-		if m.token == 0 {
-			s.list = nil
-		}
-		if s.gen != m.gen {
-			s.given, s.kept = nil, nil
-		}
-		for _, l := range []permit.List{s.list, s.given, s.kept} {
-			out = appendPermits(out, l)
-		}
+		out = core.AppendList(out, s.kept)
 		out = append(append(out, byte(len(s.next))), s.next...)
 	}
 	if b.tickets != nil {
 		out = append(out, bit(b.tickets.wrong.Has(i)))
 		out = binary.AppendVarint(out, b.ticket()-c.Server)
 		out = binary.AppendVarint(out, b.tickets.places[i]-c.Server)
-	}
-	return out
-}
-
-func appendPermits(out []byte, l permit.List) []byte {
-	out = append(out, byte(len(l)))
-	for _, p := range l {
-		out = binary.AppendVarint(append(out, byte(p.Slot)), p.Token)
 	}
 	return out
 }
@@ -180,8 +154,7 @@ func (p Probe) AppendMemory(out []byte, i int) []byte {
 	if len(p.m) == 0 {
 		return out
 	}
-	m := &p.m[i]
-	return append(out, byte(m.gen), byte(m.voteOf), bit(p.off.Has(i)), bit(p.woken.Has(i)))
+	return append(out, byte(p.votes().Generation(i)), bit(p.off.Has(i)), bit(p.woken.Has(i)))
 }
 
 func bit(b bool) byte {
@@ -198,22 +171,21 @@ func (p Probe) Combination(i int) (name string, exists bool) {
 		return "", true
 	}
 	m := &p.m[i]
-	token := m.token > 0
-	if together[m.has][m.yield] && (m.has == tardy || token == (m.has == held)) {
+	has, token := p.core.Has(i), p.core.Token(i)
+	if together[has][m.yield] && (has == core.Tardy || token > 0 == (has == core.Held)) {
 		return "", true
 	}
-	return fmt.Sprintf("%v and %v, token %d", m.has, m.yield, m.token), false
+	return fmt.Sprintf("%v and %v, token %d", has, m.yield, token), false
 }
 
 var together = [...][4]bool{
-	none:  {settled: true, offered: true, kept: true, undone: true},
-	held:  {settled: true, offered: true, kept: true},
-	tardy: {settled: true, offered: true},
-	gone:  {settled: true, offered: true, kept: true},
+	core.None:  {settled: true, offered: true, kept: true, undone: true},
+	core.Held:  {settled: true, offered: true, kept: true},
+	core.Tardy: {settled: true, offered: true},
+	core.Gone:  {settled: true, offered: true, kept: true},
 }
 
-func (s standing) String() string { return [...]string{"none", "held", "tardy", "gone"}[s] }
-func (y yield) String() string    { return [...]string{"settled", "offered", "kept", "undone"}[y] }
+func (y yield) String() string { return [...]string{"settled", "offered", "kept", "undone"}[y] }
 
 // Vote is the vote of a member as it is: its token, and until when it counts.
 type Vote struct {
@@ -222,21 +194,29 @@ type Vote struct {
 }
 
 // Vote returns the vote of member i.
-func (p Probe) Vote(i int) Vote { return Vote{p.m[i].token, p.m[i].end} }
+func (p Probe) Vote(i int) Vote { return Vote{p.core.Token(i), p.core.End(i)} }
 
 // SetVote gives the vote of member i another token and end.
-func (p Probe) SetVote(i int, v Vote) { p.m[i].token, p.m[i].end = v.Token, v.Until }
+func (p Probe) SetVote(i int, v Vote) { p.votes().SetVote(i, v.Token, v.Until) }
 
 // Dated reports whether a member has answered a wait.
 func (p Probe) Dated() bool {
-	return slices.ContainsFunc(p.m, func(m Voter) bool { return m.dating != undated })
+	for i := range p.m {
+		if p.votes().Dating(i) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Named counts the waiters that the ballot remembers.
 func (p Probe) Named() int { return len(p.next) + len(p.heard) }
 
 // SetNeed changes how many votes decide.
-func (p Probe) SetNeed(n int) { p.need = n }
+func (p Probe) SetNeed(n int) {
+	p.need = n
+	p.votes().SetNeed(n)
+}
 
 // SetPart makes the ballot believe for longer what is granted while waiting.
 func (p Probe) SetPart(d time.Duration) { p.part = d }
@@ -244,20 +224,23 @@ func (p Probe) SetPart(d time.Duration) { p.part = d }
 // Forget makes member i forget every vote of ours that was yielded. It returns what to pass to
 // Yielded afterwards.
 func (p Probe) Forget(i int) (yielded int64) {
-	yielded, p.m[i].yielded = p.m[i].yielded, 0
+	yielded = p.core.GivenUp(i)
+	p.votes().SetGivenUp(i, 0)
 	return yielded
 }
 
 // Yielded sets the greatest token given up at member i.
-func (p Probe) Yielded(i int, token int64) { p.m[i].yielded = token }
+func (p Probe) Yielded(i int, token int64) { p.votes().SetGivenUp(i, token) }
 
 // Believe counts a vote of member i whatever dates it.
 func (p Probe) Believe(i int, v Vote, server int64) {
-	p.m[i].take(vote{token: v.Token, end: v.Until, server: server, voteOf: p.m[i].gen})
+	p.votes().Believe(i, v.Token, v.Until, server)
+	p.m[i].found()
 }
 
 // Keep takes back the order to yield at member i: it restores what before had there, as kept.
 func (p Probe) Keep(i int, before *Ballot) {
+	p.votes().Restore(i, &before.core)
 	p.m[i] = before.m[i]
 	p.m[i].yield = kept
 }
@@ -269,16 +252,19 @@ func (p Probe) RaiseEverywhere() {
 }
 
 // Confirm takes the answer of member i for a yes.
-func (p Probe) Confirm(i int) { p.poll.yes = p.poll.yes.With(i) }
+func (p Probe) Confirm(i int) {
+	p.poll.yes = p.poll.yes.With(i)
+	p.votes().Confirm(i)
+}
 
 // Unraised wins with the votes in hand and the token to raise to, whoever confirmed it. It returns
 // false if nothing counts any more.
 func (p Probe) Unraised(now time.Time, states []member.State) (Step, bool) {
-	in, _, _, until := p.tally(now, states)
+	in, _, _, until := p.core.Tally(now, states)
 	if in.Len() < p.need {
 		return Step{}, false
 	}
-	s := Step{Grant: Grant{Token: p.poll.token, Until: until, In: in, Raised: true}}
+	s := Step{Grant: Grant{Token: p.core.Agreed(), Until: until, In: in, Raised: true}}
 	p.win(&s)
 	return s, true
 }
@@ -290,7 +276,7 @@ func (p Probe) Raising() (quorum.Verdict, bool) { return p.poll.verdict(p.need),
 func (p Probe) String() string {
 	var out []int64
 	for i := range p.m {
-		out = append(out, p.m[i].token)
+		out = append(out, p.core.Token(i))
 	}
 	return fmt.Sprint(out)
 }

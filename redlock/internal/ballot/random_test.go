@@ -10,6 +10,7 @@ import (
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
 // ending is how a game ends.
@@ -62,7 +63,7 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 								if rng.IntN(2) == 0 {
 									err = member.ErrOverflow
 								}
-								d.Answered(i, Answer{Outcome: member.NotSent, Err: err, Sent: now, At: now, From: st.Brief(), Now: st.Brief()}, d.part)
+								d.Answered(i, Answer{Err: err, Answer: core.Answer{Outcome: member.NotSent, Sent: now, At: now, From: st.Brief(), Now: st.Brief()}}, d.part)
 								continue
 							}
 							fl[i] = append(fl[i], flight{ms, st, false})
@@ -114,14 +115,14 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 				d.states[i].Gen++
 			case 4:
 				tok++
-				d.Pushed(i, Push{Token: tok, Server: micros(ms - rng.Float64()), Next: "-", TTL: d.part}, d.states[i], d.at(ms))
+				d.Pushed(i, Push{Push: core.Push{Token: tok, Server: micros(ms - rng.Float64()), TTL: d.part}, Next: "-"}, d.states[i], d.at(ms))
 			default:
 				if len(fl[i]) == 0 {
 					break
 				}
 				f := fl[i][0]
 				fl[i] = fl[i][1:]
-				a := Answer{Outcome: member.Answered, Sent: d.at(f.sent), At: d.at(ms), Server: micros((ms + f.sent) / 2), From: f.from.Brief(), Now: d.states[i].Brief()}
+				a := Answer{Answer: core.Answer{Outcome: member.Answered, Sent: d.at(f.sent), At: d.at(ms), Server: micros((ms + f.sent) / 2), From: f.from.Brief(), Now: d.states[i].Brief()}}
 				switch rng.IntN(8) {
 				case 0:
 					a.Outcome, a.Err = member.Unknown, member.ErrBroken

@@ -12,7 +12,7 @@ import (
 // release serves the readers first: readersFirst makes its hint one that says so.
 func Writing(readersFirst func(hint string) string) Rules {
 	return Rules{split: (*Ballot).splitUp, hint: func(b *Ballot) string {
-		if b.token > 0 {
+		if b.core.Won() > 0 {
 			return readersFirst(b.mostNamed())
 		}
 		return b.mostNamed()
@@ -30,7 +30,7 @@ var Reading = Rules{split: (*Ballot).startOver, hint: (*Ballot).mostNamed}
 func Beside(r Rules, readersFirst func(hint string) string) Rules {
 	hint := r.hint
 	r.hint = func(b *Ballot) string {
-		if b.readers && b.token > 0 {
+		if b.readers && b.core.Won() > 0 {
 			return readersFirst(hint(b))
 		}
 		return hint(b)
@@ -65,7 +65,7 @@ func (b *Ballot) startOver(c census, now time.Time) (s Step, wake time.Time) {
 func (b *Ballot) inTheWay() bool {
 	behind := func(n named) bool {
 		for i := range b.m {
-			if b.m[i].token > 0 && n.by.Has(i) {
+			if b.core.Token(i) > 0 && n.by.Has(i) {
 				return true
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
 // Dark tells the ballot since when the client has known that fewer than a majority can be asked. A
@@ -37,7 +38,7 @@ func Futile(dark time.Time, giveUp time.Duration, now time.Time, states []member
 
 // wait decides what a waiting attempt does: docs/protocol.md, "Waiting".
 func (b *Ballot) wait(s *Step, now time.Time, states []member.State) {
-	in, _, _, _ := b.tally(now, states)
+	in, _, _, _ := b.core.Tally(now, states)
 	if in.Len() >= b.need {
 		b.decide(s, now, states)
 		return
@@ -92,8 +93,8 @@ func (b *Ballot) end(s *Step, why Cause, now time.Time, states []member.State) {
 func (b *Ballot) refresh(now time.Time, states []member.State) {
 	for i := range b.m {
 		m := &b.m[i]
-		if m.token > 0 && !b.valid(i, now, states) {
-			if m.drop(); m.retry.IsZero() {
+		if b.core.Token(i) > 0 && !b.core.Valid(i, now, states) {
+			if b.core.Drop(i); m.retry.IsZero() {
 				m.retry = now // it may be free
 			}
 		}
@@ -147,10 +148,10 @@ func (b *Ballot) census(now time.Time, states []member.State) census {
 		m, st := &b.m[i], &states[i]
 		late := clock.Elapsed(m.since, now) >= b.terms.Timeout
 		c.settled = c.settled && (m.pending == 0 && m.yield != offered || late)
-		if m.mayBeOffered() {
+		if b.mayBeOffered(i) {
 			c.offers++
 		}
-		if m.has == tardy {
+		if b.core.Has(i) == core.Tardy {
 			c.slow++
 		}
 		if m.word == failed && m.crowded == 0 {
@@ -284,8 +285,8 @@ func (b *Ballot) before(inHand bool, now time.Time, states []member.State) (at t
 		return b.asked.Add(b.part / 3)
 	}
 	for i := range b.m {
-		if b.valid(i, now, states) {
-			at = earliest(at, b.m[i].end.Add(b.part/3-clock.Validity(b.part, b.terms.Drift)))
+		if b.core.Valid(i, now, states) {
+			at = earliest(at, b.core.End(i).Add(b.part/3-clock.Validity(b.part, b.terms.Drift)))
 		}
 	}
 	if floor := b.asked.Add(b.part / 3); at.IsZero() || clock.Until(floor, at) > 0 {
@@ -362,7 +363,7 @@ func (b *Ballot) registerAt(s *Step, to quorum.Set, why Why, now time.Time, stat
 	for i := range b.m {
 		if to.Has(i) && states[i].Votes && states[i].Inbox {
 			s.To = s.To.With(i)
-			b.m[i].registers(states[i].Gen, now)
+			b.registers(i, states[i].Gen, now)
 		}
 	}
 }

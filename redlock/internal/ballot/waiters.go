@@ -31,7 +31,7 @@ func (b *Ballot) Announced(i int, waiter string, at time.Time) {
 		return
 	}
 	lower := b.terms.Rules.lower
-	if lower == nil || lower(b, waiter) || clock.Until(m.end.Add(b.part/3-clock.Validity(b.part, b.terms.Drift)), at) <= 0 {
+	if lower == nil || lower(b, waiter) || clock.Until(b.core.End(i).Add(b.part/3-clock.Validity(b.part, b.terms.Drift)), at) <= 0 {
 		m.reconsider()
 	}
 }

@@ -1,0 +1,163 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
+)
+
+// A token is confirmed where the vote still stands: by a majority that have its counter at the token, and our vote at the same
+// time. So every later attempt draws a greater one.
+
+// raise is the question that confirms a token.
+type raise struct {
+	sent time.Time  // which it is
+	yes  quorum.Set // the members that have confirmed
+}
+
+// Tally counts the votes in hand that are for the same: their set, the greatest token, how many have exactly that, and until
+// when a majority of them is trusted (the need-th latest of their ends).
+func (v *Votes) Tally(now time.Time, states []member.State) (in quorum.Set, token int64, exact int, until time.Time) {
+	var valid quorum.Set
+	for i := range v.m {
+		if v.Valid(i, now, states) && v.Whole(i) {
+			valid = valid.With(i)
+		}
+	}
+	if in = v.Most(valid); in == 0 {
+		return 0, 0, 0, time.Time{}
+	}
+	most := v.greatest(in)
+	for i := range v.m {
+		if in.Has(i) && v.m[i].equals(&most) {
+			exact++
+		}
+	}
+	return in, most.token, exact, v.until(in)
+}
+
+// until is the need-th latest of the ends of some votes, zero if there are fewer.
+func (v *Votes) until(in quorum.Set) time.Time {
+	if in.Len() < v.need {
+		return time.Time{}
+	}
+	var buf [quorum.MaxMembers]time.Time
+	ends := buf[:0]
+	for i := range v.m {
+		if in.Has(i) {
+			ends = append(ends, v.m[i].end)
+		}
+	}
+	slices.SortFunc(ends, func(x, y time.Time) int { return y.Compare(x) })
+	return ends[v.need-1]
+}
+
+// Agree keeps what the members of a set have voted for: it is won, or raised first.
+func (v *Votes) Agree(in quorum.Set) { v.agreed = v.greatest(in) }
+
+// Raise begins the question that confirms what was agreed on.
+func (v *Votes) Raise(sent time.Time) { v.raise = raise{sent: sent} }
+
+// Confirms books that member i has lifted its counter to what the raise of that moment asked for, and has our vote.
+func (v *Votes) Confirms(i int, sent time.Time) {
+	if v.raise.sent.Equal(sent) {
+		v.raise.yes = v.raise.yes.With(i)
+	}
+}
+
+// Confirmed counts the votes that the raise has confirmed, as Tally does. A vote above the token came
+// after the one that was confirmed: another may have held the lock, and drawn as much, in between.
+func (v *Votes) Confirmed(now time.Time, states []member.State) (in quorum.Set, until time.Time) {
+	for i := range v.m {
+		if v.raise.yes.Has(i) && v.m[i].below(&v.agreed) && v.Valid(i, now, states) {
+			in = in.With(i)
+		}
+	}
+	return in, v.until(in)
+}
+
+// Agreed returns the token that is agreed on.
+func (v *Votes) Agreed() int64 { return v.agreed.token }
+
+// Win makes what was agreed on a lease.
+func (v *Votes) Win() { v.token = v.agreed.token }
+
+// Adopt is Win for what another client has won.
+func (v *Votes) Adopt(token int64) { v.agreed.token, v.token = token, token }
+
+// AdoptSlots says which slots have been adopted.
+func (v *Votes) AdoptSlots(l permit.List) { v.agreed.list = l }
+
+// Won returns the token of the lease, 0 before there is one.
+func (v *Votes) Won() int64 { return v.token }
+
+// Slots returns the slots that the attempt raises or has won, each with its token; nil if there are none.
+func (v *Votes) Slots() permit.List { return v.agreed.list }
+
+// Late reports whether a vote that came after the decision lies below the token, or is for another subject. The member's
+// counter must then be lifted, and nobody waits for that.
+func (v *Votes) Late(i int) (token int64, late bool) {
+	return v.token, v.token > 0 && v.lags(i)
+}
+
+// lags is Late for an attempt that has won. Most answers come before that, so Late is inlined and
+// this is not.
+//
+//go:noinline
+func (v *Votes) lags(i int) bool {
+	m := &v.m[i]
+	return m.token > 0 && !v.agreed.below(&m.vote)
+}
+
+// Renewed books a member's word in a renewal: it has the lease until end, or it does not have it.
+func (v *Votes) Renewed(i int, ok bool, end time.Time) {
+	m := &v.m[i]
+	if !ok {
+		if m.token > 0 {
+			m.drop()
+			m.has = Gone
+		}
+		return
+	}
+	if m.token == 0 {
+		m.take(vote{token: v.token}, time.Time{}, 0)
+	}
+	if v.agreed.list != nil {
+		m.vote = v.agreed
+	}
+	m.has, m.wishes = Held, false
+	if m.end.IsZero() || clock.Until(end, m.end) > 0 {
+		m.end = end
+	}
+}
+
+// Wishes books that member i, which has generation gen, has refused a re-join that was submitted at sent, and keeps it as a
+// wish. A push that grants it comes later, and is dated by that at least.
+func (v *Votes) Wishes(i int, gen uint64, sent time.Time) {
+	m := &v.m[i]
+	if gen != m.gen {
+		return
+	}
+	if m.token > 0 && m.list == nil {
+		m.drop()
+		m.has = Gone
+	}
+	m.dating, m.first, m.wishes = undated, sent, true
+}
+
+// Wishing reports whether the next grant of member i is what the lease has wished for.
+func (v *Votes) Wishing(i int) bool { return v.m[i].wishes }
+
+// Ours reports whether member i has given a vote for the lease.
+func (v *Votes) Ours(i int) bool {
+	return v.m[i].token > 0 && (v.agreed.list == nil || v.m[i].sameAs(&v.agreed))
+}
+
+// Lacks reports whether the lease has no vote of member i, by its last word.
+func (v *Votes) Lacks(i int, now time.Time) bool {
+	return !v.Ours(i) || clock.Until(v.m[i].end, now) <= 0
+}

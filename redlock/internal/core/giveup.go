@@ -1,0 +1,74 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
+)
+
+// A vote stops counting before its give-up is submitted, and never counts again: a reply or a push of it may be on its way
+// still. Only a later grant does, whose token is greater.
+
+// GiveUp gives up the vote of member i, but not those of its slots that the attempt keeps. told is what the member has told
+// last, where we have no vote of it. The caller submits the give-up after that.
+func (v *Votes) GiveUp(i int, told permit.List, keep []int) {
+	m := &v.m[i]
+	if m.token > 0 {
+		told = m.list
+	}
+	if told == nil && m.token > 0 {
+		m.given = m.token
+	}
+	for _, p := range told {
+		if !slices.Contains(keep, p.Slot) {
+			v.give(i, p)
+		}
+	}
+	m.drop()
+}
+
+// give books that a slot was given up.
+func (v *Votes) give(i int, p permit.Permit) {
+	if v.given == nil {
+		v.given = make([]permit.List, len(v.m))
+	}
+	for k := range v.given[i] {
+		if g := &v.given[i][k]; g.Slot == p.Slot {
+			g.Token = max(g.Token, p.Token)
+			return
+		}
+	}
+	v.given[i] = append(v.given[i], p)
+}
+
+// GivenUp returns the greatest token given up at member i, of a vote without slots.
+func (v *Votes) GivenUp(i int) int64 { return v.m[i].given }
+
+// past reports whether a vote of member i was given up, or a slot of it.
+func (v *Votes) past(i int, x *vote) bool {
+	if x.token <= v.m[i].given {
+		return true
+	}
+	if v.given == nil {
+		return false
+	}
+	for _, p := range x.list {
+		if p.Token <= v.given[i].Token(p.Slot) {
+			return true
+		}
+	}
+	return false
+}
+
+// GivenBack books the answer to a give-up that the member has served to ourselves again: with a greater token, and for part of
+// the TTL. It reports whether it has.
+func (v *Votes) GivenBack(i int, a *Answer, part time.Duration) bool {
+	m, x := &v.m[i], vote{a.N, a.Permits}
+	if a.From.Gen != m.gen || a.N <= m.given || a.N <= m.token {
+		return false
+	}
+	m.take(x, a.Sent.Add(clock.Validity(part, v.drift)), a.Server)
+	return true
+}

@@ -1,0 +1,121 @@
+package core
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/redquorum/redquorum/redlock/internal/permit"
+)
+
+// Probe opens votes to the search of all schedules, which copies them, names their states, sets them back in time, and takes
+// single guards out. Only the probe of an attempt uses it.
+type Probe struct{ *Votes }
+
+// CloneInto returns a copy that shares nothing with the original that either may change, with room for its voters.
+func (p Probe) CloneInto(room []Voter) Votes {
+	c := *p.Votes
+	c.m, c.given = append(room[:0], p.m...), slices.Clone(p.given)
+	for i := range c.given {
+		c.given[i] = slices.Clone(c.given[i])
+	}
+	return c
+}
+
+// Voters is the memory of voters.
+func (p Probe) Voters() []Voter { return p.m }
+
+// Dates returns everything that has a date, by the local clock and by the members'.
+func (p Probe) Dates() (local []*time.Time, servers []*int64) {
+	local = append(local, &p.raise.sent)
+	for i := range p.m {
+		m := &p.m[i]
+		local = append(local, &m.end, &m.anchor.Sent, &m.first)
+		servers = append(servers, &m.server, &m.anchor.Server)
+	}
+	return local, servers
+}
+
+// AppendKey writes everything that can still matter, except what AppendVoter writes. It leaves out need, want and drift, which
+// never change, and the raise, whose answers the attempt counts too.
+func (p Probe) AppendKey(out []byte, raising bool) []byte {
+	agreed := int64(0)
+	if raising {
+		agreed = p.agreed.token
+	}
+	out = binary.AppendVarint(binary.AppendVarint(out, agreed), p.token)
+	return p.appendList(out, p.agreed.list)
+}
+
+// AppendVoter writes the same of member i, where its server's clock reads server, and its connection is epoch.
+func (p Probe) AppendVoter(out []byte, i int, date func([]byte, time.Time) []byte, server int64, epoch uint64) []byte {
+	m := &p.m[i]
+	out = append(out, byte(m.has), bit(m.dating == stepped)|bit(m.wishes)<<1)
+	out = binary.AppendVarint(out, m.given)
+	out = p.appendList(binary.AppendVarint(out, m.token), m.list)
+	if m.token > 0 {
+		out = date(out, m.end)
+		out = binary.AppendVarint(out, m.server-server)
+	}
+	if m.dating == undated {
+		out = date(out, m.first)
+	} else {
+		out = date(out, m.anchor.Sent)
+		out = binary.AppendVarint(out, m.anchor.Server-server)
+		out = append(out, bit(m.anchor.Epoch == epoch))
+	}
+	if p.given == nil {
+		return p.appendList(out, nil)
+	}
+	return p.appendList(out, p.given[i])
+}
+
+// appendList is AppendList where there are slots.
+func (p Probe) appendList(out []byte, l permit.List) []byte {
+	if p.want == 0 {
+		return out
+	}
+	return AppendList(out, l)
+}
+
+// AppendList writes a list of permits.
+func AppendList(out []byte, l permit.List) []byte {
+	out = append(out, byte(len(l)))
+	for _, p := range l {
+		out = binary.AppendVarint(append(out, byte(p.Slot)), p.Token)
+	}
+	return out
+}
+
+func bit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Generation returns the generation of member i.
+func (p Probe) Generation(i int) uint64 { return p.m[i].gen }
+
+// Dating says whether pushes of member i can be dated: 0 if not, 1 if so, 2 if its clock has stepped.
+func (p Probe) Dating(i int) int { return int(p.m[i].dating) }
+
+// SetVote gives the vote of member i another token and end.
+func (p Probe) SetVote(i int, token int64, end time.Time) { p.m[i].token, p.m[i].end = token, end }
+
+// SetNeed changes how many votes decide.
+func (p Probe) SetNeed(n int) { p.need = n }
+
+// SetGivenUp sets the greatest token given up at member i.
+func (p Probe) SetGivenUp(i int, token int64) { p.m[i].given = token }
+
+// Believe counts a vote of member i whatever dates it.
+func (p Probe) Believe(i int, token int64, end time.Time, server int64) {
+	p.m[i].take(vote{token: token}, end, server)
+}
+
+// Restore sets member i back to what it was.
+func (p Probe) Restore(i int, before *Votes) { p.m[i] = before.m[i] }
+
+// Confirm takes the answer of member i to a raise for a yes.
+func (p Probe) Confirm(i int) { p.raise.yes = p.raise.yes.With(i) }

@@ -1,0 +1,177 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
+)
+
+// Votes are the votes that one attempt has, and what it has agreed on with them. The zero value has none.
+type Votes struct {
+	m     []Voter
+	given []permit.List // by member: the greatest token of each slot that was given up; nil: none was
+	need  int
+	want  int // for how many slots a vote has to be; 0: the lock has none
+	drift float64
+
+	raise  raise
+	agreed vote  // what is raised or won
+	token  int64 // of the lease, once it is won
+}
+
+// Voter is one member, as far as its vote goes. A caller provides the memory of voters, and looks into none.
+type Voter struct {
+	vote
+	end    time.Time // trusted until
+	server int64     // server time of the grant, µs; 0 where it was not told
+	has    Has
+
+	// What follows belongs to a generation of the member (a restored counter may lie below a token that was given up, and its
+	// clock may be another's).
+	gen    uint64
+	given  int64 // the greatest token given up here, of a vote without slots: a vote counts only above it
+	wishes bool  // the member keeps a wish of the lease: see Wishes
+	dating dating
+	anchor clock.Anchor // of the latest wait answered, unless undated
+	first  time.Time    // submission of the first call that a push may follow
+}
+
+// vote is what a vote is for, and its token. Without slots it is for the lock as a whole, and allocates nothing. A vote for
+// slots has a token for each, and token is that of the first.
+type vote struct {
+	token int64 // 0: none
+	list  permit.List
+}
+
+// Has says what we have of a member. A held vote has a token, and a vote that is none or gone has none. A tardy vote keeps its
+// token until it is dropped.
+type Has uint8
+
+const (
+	None  Has = iota // no vote
+	Held             // a vote, which counts until its end
+	Tardy            // its last grant had ended by the time it was heard of
+	Gone             // by the word of a renewal, the vote that it had for the lease is there no longer
+)
+
+// Begin begins with no votes in v, which is a zero Votes. There is one voter for each member. want is for how many slots a vote
+// has to be, 0 where the lock has none.
+func (v *Votes) Begin(voters []Voter, want int, drift float64) {
+	v.m, v.need, v.want, v.drift = voters, member.Majority(len(voters)), want, drift
+}
+
+// Need returns how many votes decide.
+func (v *Votes) Need() int { return v.need }
+
+// Token returns the token of the vote of member i, 0 if there is none. A vote of several slots has that of the first.
+func (v *Votes) Token(i int) int64 { return v.m[i].token }
+
+// List returns the slots of the vote of member i with their tokens, nil if there are none.
+func (v *Votes) List(i int) permit.List { return v.m[i].list }
+
+// End returns until when the vote of member i is trusted.
+func (v *Votes) End(i int) time.Time { return v.m[i].end }
+
+// Has returns what we have of member i.
+func (v *Votes) Has(i int) Has { return v.m[i].has }
+
+// Enter begins generation gen of member i, if that is a later one: the member may have forgotten, so no vote of an earlier one
+// counts. It reports whether it is.
+func (v *Votes) Enter(i int, gen uint64) bool {
+	m := &v.m[i]
+	if gen <= m.gen {
+		return false
+	}
+	m.gen, m.given, m.dating, m.anchor, m.first = gen, 0, undated, clock.Anchor{}, time.Time{}
+	if v.given != nil {
+		v.given[i] = nil
+	}
+	m.drop()
+	return true
+}
+
+// Valid reports whether the vote of member i counts now.
+func (v *Votes) Valid(i int, now time.Time, states []member.State) bool {
+	m := &v.m[i]
+	return m.token > 0 && states[i].Votes && m.gen == states[i].Gen && clock.Until(m.end, now) > 0
+}
+
+// Whole reports whether the vote of member i is for as many slots as the attempt wants.
+func (v *Votes) Whole(i int) bool { return len(v.m[i].list) == v.want }
+
+// Drop forgets the vote of member i.
+func (v *Votes) Drop(i int) { v.m[i].drop() }
+
+func (m *Voter) drop() {
+	m.vote, m.end, m.server = vote{}, time.Time{}, 0
+	if m.has == Held {
+		m.has = None
+	}
+}
+
+// take books a vote.
+func (m *Voter) take(x vote, end time.Time, server int64) {
+	m.vote, m.end, m.server, m.has, m.wishes = x, end, server, Held, false
+}
+
+// Alike reports whether the votes of two members are for the same.
+func (v *Votes) Alike(i, k int) bool { return v.m[i].sameAs(&v.m[k].vote) }
+
+// sameAs reports whether two votes are for the same, and may count together.
+func (x *vote) sameAs(y *vote) bool {
+	return slices.EqualFunc(x.list, y.list, func(p, q permit.Permit) bool { return p.Slot == q.Slot })
+}
+
+// below reports whether a vote is for the same as y, with no token above that of y.
+func (x *vote) below(y *vote) bool {
+	return x.token <= y.token && slices.EqualFunc(x.list, y.list, func(p, q permit.Permit) bool { return p.Slot == q.Slot && p.Token <= q.Token })
+}
+
+// equals reports whether two votes are one.
+func (x *vote) equals(y *vote) bool { return x.token == y.token && slices.Equal(x.list, y.list) }
+
+// greatest returns what some members have voted for alike, with the greatest token of each slot.
+func (v *Votes) greatest(in quorum.Set) (most vote) {
+	for i := range v.m {
+		switch x := &v.m[i].vote; {
+		case !in.Has(i):
+		case most.token == 0:
+			most = vote{x.token, slices.Clone(x.list)}
+		default:
+			most.token = max(most.token, x.token)
+			for k := range most.list {
+				most.list[k].Token = max(most.list[k].Token, x.list[k].Token)
+			}
+		}
+	}
+	return most
+}
+
+// Most returns the largest set of members, of those given, whose votes are for the same.
+func (v *Votes) Most(of quorum.Set) (best quorum.Set) {
+	for i := range v.m {
+		if !of.Has(i) || best.Has(i) {
+			continue
+		}
+		in := quorum.Set(0)
+		for k := range v.m {
+			if of.Has(k) && v.Alike(k, i) {
+				in = in.With(k)
+			}
+		}
+		if in.Len() > best.Len() {
+			best = in
+		}
+	}
+	return best
+}
+
+// Clone returns a copy that shares nothing with the original that either may change.
+func (v *Votes) Clone() Votes { return Probe{v}.CloneInto(nil) }
+
+// String is the word for it.
+func (h Has) String() string { return [...]string{"none", "held", "tardy", "gone"}[h] }
