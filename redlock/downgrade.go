@@ -7,6 +7,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
 // opDowngrade is the question of a downgrade, as the tracer names it.
@@ -79,18 +80,18 @@ func (l *Lease) turn(to *kind) (*Lease, error) {
 	_ = l.Err() // ends it if its validity is over
 	l.mu.Lock()
 	switch {
-	case l.err != nil:
+	case l.term.Err() != nil:
 		l.mu.Unlock()
 		return nil, l.notHeld(opDowngrade)
 	case l.users > 1:
 		l.mu.Unlock()
 		return nil, badInput(opDowngrade, "the owner (As) has entered the lease again: unlock that first")
 	}
-	until, limit, ttl, renewAt := l.until, l.limit, l.ttl, l.renewAt
+	term, ttl, renewAt := core.TermOf(l.term.Until(), l.term.Limit()), l.ttl, l.renewAt
 	l.endLocked(ErrDowngraded, time.Now())
 	h := l.hold.succeed(to)
-	down := newLease(l.values, h, result{Grant: ballot.Grant{Token: int64(l.token), Until: until}}, l.granted)
-	down.as, down.until, down.limit, down.ttl, down.renewAt = l.as, until, limit, ttl, renewAt
+	down := newLease(l.values, h, result{Grant: ballot.Grant{Token: int64(l.token), Until: term.Until()}}, l.granted)
+	down.as, down.term, down.ttl, down.renewAt = l.as, term, ttl, renewAt
 	return down, nil
 }
 

@@ -171,12 +171,12 @@ func (l *Lease) handOff() (Handoff, error) {
 	l.mu.Lock()
 	t := l.hold.terms.with(l.hold.b.Permits())
 	t.renew = l.renew
-	switch left := clock.Until(l.until, now); {
-	case t.renew && !l.limit.IsZero():
-		t.maxHold = max(time.Millisecond, clock.Until(l.limit, now))
+	switch left, limit := clock.Until(l.term.Until(), now), l.term.Limit(); {
+	case t.renew && !limit.IsZero():
+		t.maxHold = max(time.Millisecond, clock.Until(limit, now))
 	case t.renew:
-	case !l.limit.IsZero(): // granted for less while waiting, and to be renewed once
-		t.ttl = max(time.Millisecond, min(t.ttl, clock.Until(l.limit, now)))
+	case !limit.IsZero(): // granted for less while waiting, and to be renewed once
+		t.ttl = max(time.Millisecond, min(t.ttl, clock.Until(limit, now)))
 	default:
 		t.ttl = max(time.Millisecond, min(t.ttl, left))
 	}

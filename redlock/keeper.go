@@ -179,7 +179,7 @@ func (l *Lease) renewSoonLocked(now time.Time) bool {
 // retryLocked is the pause before a renewal that was not confirmed is asked for again: there must
 // be several before the validity is over, however little is left of it.
 func (l *Lease) retryLocked(now time.Time) time.Duration {
-	return min(retryAfter(l.ttl), max(clock.Until(l.until, now)/3, time.Millisecond))
+	return min(retryAfter(l.ttl), max(clock.Until(l.term.Until(), now)/3, time.Millisecond))
 }
 
 // ask reports whether a lease is held and valid, and whether it is to be renewed, which is booked
@@ -187,7 +187,7 @@ func (l *Lease) retryLocked(now time.Time) time.Duration {
 func (l *Lease) ask(now time.Time) (held, ask bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	held = l.err == nil && clock.Until(l.until, now) > 0
+	held = l.term.Held(now)
 	if ask = held && l.renewSoonLocked(now); ask {
 		l.renewAt = now.Add(l.retryLocked(now)) // unless this one succeeds
 	}
@@ -271,11 +271,11 @@ func (l *Lease) regains() time.Duration {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.err != nil, l.renewAt.IsZero(), clock.Until(l.until, now) <= 0:
+	switch limit := l.term.Limit(); {
+	case !l.term.Held(now), l.renewAt.IsZero():
 		return 0
-	case !l.limit.IsZero():
-		return min(l.ttl, clock.Until(l.limit, now))
+	case !limit.IsZero():
+		return min(l.ttl, clock.Until(limit, now))
 	}
 	return l.ttl
 }
@@ -286,9 +286,9 @@ func (k *keeper) renewAll(due []*Lease, now time.Time) {
 	batch := make([]renewItem, 0, len(due))
 	for _, l := range due {
 		l.mu.Lock()
-		ttl, held := l.ttl, l.err == nil && clock.Until(l.until, now) > 0
-		if !l.limit.IsZero() {
-			ttl = min(ttl, clock.Until(l.limit, now))
+		ttl, held := l.ttl, l.term.Held(now)
+		if limit := l.term.Limit(); !limit.IsZero() {
+			ttl = min(ttl, clock.Until(limit, now))
 		}
 		l.mu.Unlock()
 		if held && clock.Validity(ttl, k.c.cfg.Drift) > 0 {
@@ -412,7 +412,7 @@ func (k *keeper) putLocked(l *Lease, now, first time.Time) time.Time {
 		return first
 	}
 	l.mu.Lock()
-	left := clock.Until(l.until, now)
+	left := clock.Until(l.term.Until(), now)
 	if !l.renewAt.IsZero() {
 		left = min(left, clock.Until(l.renewAt, now))
 	}

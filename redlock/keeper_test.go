@@ -20,6 +20,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -183,10 +184,10 @@ func TestLeaseThatASuspendEndedIsNotHiddenByYoungerOnes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var k keeper
 			require.Empty(t, k.takeDue(before))
-			old := &Lease{pos: -1, key: "old", ttl: 30 * time.Second, until: until}
+			old := &Lease{pos: -1, key: "old", ttl: 30 * time.Second, term: core.TermOf(until, time.Time{})}
 			k.putLocked(old, before, time.Time{})
 			for i := range 20 {
-				young := &Lease{pos: -1, key: "young", ttl: 3 * time.Second, until: after.Add(time.Second + time.Duration(i))}
+				young := &Lease{pos: -1, key: "young", ttl: 3 * time.Second, term: core.TermOf(after.Add(time.Second+time.Duration(i)), time.Time{})}
 				k.putLocked(young, after, time.Time{})
 			}
 			over := k.takeDue(after)
@@ -205,7 +206,7 @@ func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
 	require.NoError(t, rt.Err(c.Mutex("younger", TTL(2*time.Second)).Lock(t.Context())))
 	// What a suspend of a minute does: the lease ended long ago on the wall clock, and is to end on the other one.
 	l.mu.Lock()
-	l.until = apartBy(l.until, 0, -time.Minute)
+	l.term = core.TermOf(apartBy(l.term.Until(), 0, -time.Minute), time.Time{})
 	l.mu.Unlock()
 	c.keeper.mu.Lock()
 	c.keeper.wall = apartBy(time.Now(), 0, -time.Minute)
@@ -396,7 +397,7 @@ func TestRenewalsThatAreNotDueAreBoundedInBytes(t *testing.T) {
 			var k keeper
 			now := time.Now()
 			for i := range 2 * atOnce {
-				l := &Lease{pos: -1, key: strings.Repeat("k", tc.key), ttl: 9 * time.Second, until: now.Add(6 * time.Second), renewAt: now.Add(time.Duration(i) * time.Microsecond)}
+				l := &Lease{pos: -1, key: strings.Repeat("k", tc.key), ttl: 9 * time.Second, term: core.TermOf(now.Add(6*time.Second), time.Time{}), renewAt: now.Add(time.Duration(i) * time.Microsecond)}
 				k.leases.put(l, l.renewAt)
 			}
 			require.Empty(t, k.takeDue(now))

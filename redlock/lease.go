@@ -12,6 +12,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
 // Lease is a lock that is held, until ValidUntil at the latest.
@@ -37,12 +38,9 @@ type Lease struct {
 	users int32       // Locks by the same owner that are still to be unlocked; guarded by mu, and here for its size
 
 	mu      sync.Mutex // guards the fields below; never held around a call to a member
-	until   time.Time  // trusted until
-	limit   time.Time  // never renewed beyond: end of a fixed TTL, or MaxHold; zero: none
+	term    core.Term  // its limit is the end of a fixed TTL, or MaxHold
 	ttl     time.Duration
 	renewAt time.Time // zero: not to be renewed (any more)
-	err     error     // why it ended
-	ended   time.Time // when it did; meaningful once err is set
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	ties    *ties // to what ends with it, or what it ends with; nil: none
@@ -59,7 +57,7 @@ func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 	now := time.Now()
 	l := newLease(ctx, &a.hold, res, now)
 	l.as = a.terms.as
-	if clock.Until(l.until, now) <= 0 {
+	if !l.term.Held(now) {
 		a.abandon()
 		return nil, &keyError{op: opAcquire, key: l.key, err: ErrTooSlow}
 	}
@@ -82,7 +80,7 @@ func newLease(ctx context.Context, h *hold, res result, now time.Time) *Lease {
 	t := h.terms
 	l := &Lease{
 		c: h.c, hold: h, key: h.name(), token: uint64(res.Token), granted: now,
-		values: ctx, until: res.Until, ttl: t.ttl, renew: t.renew, users: 1, pos: -1,
+		values: ctx, term: core.TermOf(res.Until, time.Time{}), ttl: t.ttl, renew: t.renew, users: 1, pos: -1,
 	}
 	asked := t.ttl // what the votes in hand were granted for
 	if res.waited {
@@ -91,13 +89,13 @@ func newLease(ctx context.Context, h *hold, res result, now time.Time) *Lease {
 	switch {
 	case t.renew:
 		if t.maxHold > 0 {
-			l.limit = now.Add(t.maxHold)
-			l.until = sooner(l.until, l.limit)
+			l.term.Bound(now.Add(t.maxHold))
+			l.term.Shorten(l.term.Limit())
 		}
-		l.renewAt = now.Add(min(asked/3, clock.Until(l.until, now)/2))
+		l.renewAt = now.Add(min(asked/3, clock.Until(l.term.Until(), now)/2))
 	case asked < t.ttl: // granted for less while waiting: renewed once, to its end
-		l.limit = now.Add(t.ttl)
-		l.renewAt = now.Add(min(asked/3, clock.Until(l.until, now)/2))
+		l.term.Bound(now.Add(t.ttl))
+		l.renewAt = now.Add(min(asked/3, clock.Until(l.term.Until(), now)/2))
 	}
 	return l
 }
@@ -166,8 +164,8 @@ func (l *Lease) ValidUntil() time.Time {
 	l = l.whole()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil {
-		return sooner(l.untilLocked(), l.ended)
+	if l.term.Err() != nil {
+		return sooner(l.untilLocked(), l.term.Ended())
 	}
 	return l.untilLocked()
 }
@@ -184,7 +182,7 @@ func (l *Lease) untilLocked() time.Time {
 	if s := l.shareLocked(); s != nil {
 		return s.until()
 	}
-	return l.until
+	return l.term.Until()
 }
 
 // Votes returns the number of members that have the lease, by their own last word. It still counts
@@ -222,8 +220,8 @@ func (l *Lease) Context() context.Context {
 	defer l.mu.Unlock()
 	if l.ctx == nil {
 		inner, cancel := context.WithCancelCause(context.WithoutCancel(l.values))
-		if l.err != nil {
-			cancel(l.err)
+		if err := l.term.Err(); err != nil {
+			cancel(err)
 		}
 		l.ctx, l.cancel = leaseContext{inner, l, cancel}, cancel
 	}
@@ -284,7 +282,7 @@ func (l *Lease) Err() error {
 	}
 	l = l.whole()
 	l.mu.Lock()
-	err, past := l.err, clock.Until(l.untilLocked(), time.Now()) <= 0
+	err, past := l.term.Err(), clock.Until(l.untilLocked(), time.Now()) <= 0
 	l.mu.Unlock()
 	if err == nil && past {
 		l.expire()
@@ -297,7 +295,7 @@ func (l *Lease) Err() error {
 func (l *Lease) alive(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.err == nil && clock.Until(l.untilLocked(), now) > 0
+	return l.term.Err() == nil && clock.Until(l.untilLocked(), now) > 0
 }
 
 // debt is what the caller that has ended a lease owes.
@@ -309,7 +307,7 @@ type debt struct {
 // end makes err the lease's end, if it has none yet, and cancels its context.
 func (l *Lease) end(err error) (owed debt, ended bool) {
 	l.mu.Lock()
-	if l.err != nil {
+	if l.term.Err() != nil {
 		l.mu.Unlock()
 		return debt{}, false
 	}
@@ -318,7 +316,7 @@ func (l *Lease) end(err error) (owed debt, ended bool) {
 
 // endLocked unlocks.
 func (l *Lease) endLocked(err error, now time.Time) debt {
-	l.err, l.ended = err, now
+	l.term.End(err, now)
 	cancel, s := l.cancel, l.shareLocked()
 	var tied ties
 	if l.ties != nil {
@@ -376,7 +374,7 @@ func (l *Lease) expire() {
 func (l *Lease) lapsed() LostReason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.renew && !l.limit.IsZero() && clock.Until(l.limit, l.until) <= clock.Drift(l.ttl, l.c.cfg.Drift) {
+	if limit := l.term.Limit(); l.renew && !limit.IsZero() && clock.Until(limit, l.term.Until()) <= clock.Drift(l.ttl, l.c.cfg.Drift) {
 		return LostMaxHold
 	}
 	return LostExpired
@@ -477,7 +475,7 @@ func (l *Lease) leave() (inner, ended bool, owed *hold) {
 	}
 	l.mu.Lock()
 	switch {
-	case l.err != nil:
+	case l.term.Err() != nil:
 		l.mu.Unlock()
 		return false, false, nil
 	case l.users > 1:
@@ -524,10 +522,11 @@ func (l *Lease) givenUp(op string) error {
 func (l *Lease) notHeld(op string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if errors.Is(l.err, ErrLost) {
-		return l.err
+	err := l.term.Err()
+	if errors.Is(err, ErrLost) {
+		return err
 	}
-	return &keyError{op: op, key: l.key, err: ErrNotHeld, cause: l.err}
+	return &keyError{op: op, key: l.key, err: ErrNotHeld, cause: err}
 }
 
 // Extend asks the members to keep the lease for ttl from now, and moves ValidUntil. If ttl is less
@@ -567,15 +566,15 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // clamp shortens the local validity. It reports false if it is shorter already.
 func (l *Lease) clamp(until time.Time) bool {
 	l.mu.Lock()
-	shorter := clock.Until(until, l.until) < 0
+	shorter := l.term.Shorten(until)
 	if shorter {
 		if l.renew { // goes on being renewed: before the new end
 			now := time.Now()
 			l.renewAt = sooner(l.renewAt, now.Add(clock.Until(until, now)/3))
 		} else {
-			l.limit, l.renewAt = until, time.Time{}
+			l.term.Bound(until)
+			l.renewAt = time.Time{}
 		}
-		l.until = until
 	}
 	l.mu.Unlock()
 	if shorter {
@@ -588,29 +587,23 @@ func (l *Lease) clamp(until time.Time) bool {
 // dead, even if this was on its way in time: another may have held the lock in between.
 func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manual bool, now time.Time) bool {
 	l.mu.Lock()
-	if l.err != nil || clock.Until(l.until, now) <= 0 {
+	if manual && !l.renew && l.term.Held(now) {
+		l.term.Bound(sent.Add(ttl))
+	}
+	if !l.term.Renew(until, now) {
 		l.mu.Unlock()
 		_ = l.Err()
 		return false
 	}
-	if manual && !l.renew {
-		l.limit = sent.Add(ttl)
-	}
-	if !l.limit.IsZero() {
-		until = sooner(until, l.limit)
-	}
-	if clock.Until(until, l.until) > 0 {
-		l.until = until
-	}
-	switch {
-	case !l.renew, !l.limit.IsZero() && clock.Until(l.limit, sent) <= ttl:
+	switch limit := l.term.Limit(); {
+	case !l.renew, !limit.IsZero() && clock.Until(limit, sent) <= ttl:
 		l.renewAt = time.Time{} // this was the last
 	default:
 		l.renewAt = sent.Add(ttl / 3)
 	}
 	var all *readHold
 	if l.ties != nil {
-		all, until = l.ties.all, l.until
+		all, until = l.ties.all, l.term.Until()
 	}
 	l.mu.Unlock()
 	if all != nil {
@@ -641,7 +634,7 @@ func (o *owners) again(name, as string, together bool) (l *Lease, held bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.err != nil:
+	case l.term.Err() != nil:
 		return nil, false
 	case l.hold.terms.kind.together && !together:
 		return nil, true

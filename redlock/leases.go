@@ -46,7 +46,7 @@ func newLeases(ctx context.Context, all []*Lease) *Leases {
 			l.ties.sets = places[i].one[:0]
 		}
 		l.ties.sets = append(l.ties.sets, s)
-		err := l.err
+		err := l.term.Err()
 		l.mu.Unlock()
 		if err != nil { // perhaps before it was in the set
 			s.end(err)
@@ -93,9 +93,10 @@ func (s *Leases) over(err error) bool {
 // stopRenewing leaves a lease to its validity, unless it has other users than a set that has ended.
 func (l *Lease) stopRenewing() {
 	l.mu.Lock()
-	alone := l.err == nil && l.users == 1
+	alone := l.term.Err() == nil && l.users == 1
 	if alone {
-		l.limit, l.renewAt, l.renew = l.until, time.Time{}, false
+		l.term.Bound(l.term.Until())
+		l.renewAt, l.renew = time.Time{}, false
 	}
 	l.mu.Unlock()
 	if alone {

@@ -509,15 +509,15 @@ func (l *Lease) settle(t *terms, now time.Time) {
 	l.mu.Lock()
 	switch l.renew = t.renew; {
 	case !t.renew:
-		l.limit = now.Add(t.ttl)
-		if clock.Until(l.until, now) >= clock.Validity(t.ttl, l.c.cfg.Drift) {
+		l.term.Bound(now.Add(t.ttl))
+		if clock.Until(l.term.Until(), now) >= clock.Validity(t.ttl, l.c.cfg.Drift) {
 			l.renewAt = time.Time{} // it has all of it; otherwise it is renewed once more
 		}
 	case t.maxHold > 0:
-		l.limit = now.Add(t.maxHold)
+		l.term.Bound(now.Add(t.maxHold))
 	}
-	if !l.limit.IsZero() {
-		l.until = sooner(l.until, l.limit)
+	if limit := l.term.Limit(); !limit.IsZero() {
+		l.term.Shorten(limit)
 	}
 	l.mu.Unlock()
 	l.c.keeper.update(l)

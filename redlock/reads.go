@@ -12,6 +12,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -143,7 +144,7 @@ func (c *Client) form(ctx, in context.Context, w *want, h *readHold) (*Lease, re
 func (h *readHold) formed(ctx context.Context, w *want, l *Lease, res result, began, now time.Time) *share {
 	l.mu.Lock()
 	l.ties, l.values = &ties{all: h}, context.Background()
-	lost := l.err
+	lost := l.term.Err()
 	l.mu.Unlock()
 	sh := h.shard
 	sh.mu.Lock()
@@ -253,8 +254,8 @@ func (h *readHold) joinLocked(ctx context.Context, w *want, now time.Time) *shar
 	}}
 	s.tied.share, s.ties = s, &s.tied
 	if w.terms.maxHold > 0 {
-		s.limit = now.Add(w.terms.maxHold)
-		s.Lease.until = s.limit
+		limit := now.Add(w.terms.maxHold)
+		s.term = core.TermOf(limit, limit)
 		h.limitLocked(s)
 	}
 	if !h.over {
@@ -293,13 +294,13 @@ func (s *share) get(w *want, now time.Time) (*Lease, error) {
 func (s *share) until() time.Time {
 	all := s.of.lease
 	all.mu.Lock()
-	until := all.until
-	if all.err != nil {
-		until = sooner(until, all.ended)
+	until := all.term.Until()
+	if all.term.Err() != nil {
+		until = sooner(until, all.term.Ended())
 	}
 	all.mu.Unlock()
-	if !s.limit.IsZero() {
-		until = sooner(until, s.limit)
+	if limit := s.term.Limit(); !limit.IsZero() {
+		until = sooner(until, limit)
 	}
 	return until
 }
@@ -307,7 +308,7 @@ func (s *share) until() time.Time {
 // limited reports whether the share ends by its own limit, as far as is known: then the keeper must
 // end it. Later renewals of the hold may make it so: see limits.
 func (s *share) limited() bool {
-	return !s.limit.IsZero() && clock.Until(s.limit, s.of.lease.validity()) <= 0
+	return !s.term.Limit().IsZero() && clock.Until(s.term.Limit(), s.of.lease.validity()) <= 0
 }
 
 // keep has the keeper end the share at its limit; false: the client is closed.
@@ -329,8 +330,8 @@ func (h *readHold) limits(until time.Time) {
 	var due []*share
 	for _, s := range h.shares {
 		switch {
-		case s.limit.IsZero() || s.kept.Load():
-		case clock.Until(s.limit, until) <= 0:
+		case s.term.Limit().IsZero() || s.kept.Load():
+		case clock.Until(s.term.Limit(), until) <= 0:
 			due = append(due, s)
 		default:
 			h.limitLocked(s)
@@ -343,8 +344,8 @@ func (h *readHold) limits(until time.Time) {
 }
 
 func (h *readHold) limitLocked(s *share) {
-	if h.limit.IsZero() || clock.Until(s.limit, h.limit) < 0 {
-		h.limit = s.limit
+	if h.limit.IsZero() || clock.Until(s.term.Limit(), h.limit) < 0 {
+		h.limit = s.term.Limit()
 	}
 }
 

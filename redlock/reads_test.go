@@ -63,7 +63,7 @@ func TestShareEndsInTheInstantOfItsHold(t *testing.T) {
 	_, first := shared(t, &Yes{})
 	all := first.hold.terms.reads.lease
 	all.mu.Lock()
-	all.err, all.ended = &LostError{Key: "k", Reason: LostRefused}, time.Now()
+	all.term.End(&LostError{Key: "k", Reason: LostRefused}, time.Now())
 	all.mu.Unlock()
 	require.False(t, first.ValidUntil().After(time.Now()))
 	require.ErrorIs(t, first.Err(), ErrLost)

@@ -173,7 +173,7 @@ func (s *search) downgrade(w *schedWorld, c int) {
 		return
 	}
 	cl.turned, cl.wrote, cl.b = &readKind, true, down.hold.b
-	cl.until, cl.limit, cl.renewAt = down.until, down.limit, down.renewAt
+	cl.until, cl.limit, cl.renewAt = down.term.Until(), down.term.Limit(), down.renewAt
 	cl.former, cl.adopted = down.hold.former, down.hold.adopted
 }
 
@@ -207,7 +207,7 @@ func (s *search) adopt(w *schedWorld, c, k int) {
 	cl.phase, cl.takes, cl.turned, cl.token = schedAdopting, k+1, h.terms.kind, int64(h.token)
 	cl.name, cl.former, cl.b = l.hold.owner, l.hold.former, l.hold.b
 	cl.wrote = w.handed[k].wrote
-	cl.until, cl.limit, cl.renewAt = l.until, l.limit, l.renewAt
+	cl.until, cl.limit, cl.renewAt = l.term.Until(), l.term.Limit(), l.renewAt
 	cl.renewals = []schedRenewal{{sent: s.now, ttl: h.terms.ttl, adopts: true}}
 	s.triedThen(c)
 }
@@ -240,7 +240,7 @@ func (s *search) adoptionHeard(c int, call *member.Call, l *Lease) {
 		st.failed = st.failed.With(call.Index)
 	}
 	cl.b = l.hold.b
-	cl.until, cl.limit, cl.renewAt = l.until, l.limit, l.renewAt
+	cl.until, cl.limit, cl.renewAt = l.term.Until(), l.term.Limit(), l.renewAt
 	need := member.Majority(schedMembers)
 	switch {
 	case st.yes.Len() >= need:
@@ -271,7 +271,7 @@ func (s *search) adoptionEnds(c int, l *Lease, v quorum.Verdict) {
 	s.say("  %v has adopted the lease", who(c))
 	s.count("leases adopted")
 	cl.phase, cl.adopted, cl.b = schedHolding, l.hold.adopted, l.hold.b
-	cl.until, cl.limit, cl.renewAt = l.until, l.limit, l.renewAt
+	cl.until, cl.limit, cl.renewAt = l.term.Until(), l.term.Limit(), l.renewAt
 	w := s.w
 	w.handed = slices.Clone(w.handed)
 	if h := &w.handed[cl.takes-1]; h.taker > 0 {

@@ -26,6 +26,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -1161,9 +1162,9 @@ func (s *search) win(c int, a *attempt, st ballot.Step) {
 		return
 	}
 	cl.phase, cl.token = schedHolding, st.Grant.Token
-	cl.until, cl.limit, cl.renewAt = l.until, l.limit, l.renewAt
+	cl.until, cl.limit, cl.renewAt = l.term.Until(), l.term.Limit(), l.renewAt
 	s.say("  %v holds the lock with token %d %v and the votes %v for %v",
-		who(c), cl.token, cl.b.Permits(), cl.probe(), clock.Until(l.until, s.now))
+		who(c), cl.token, cl.b.Permits(), cl.probe(), clock.Until(l.term.Until(), s.now))
 	s.count("leases")
 	if s.bounds.slots > 0 {
 		cl.token = 1 // they have one each
@@ -1292,7 +1293,7 @@ func (s *search) lease(c int) *Lease {
 	a := s.attempt(c)
 	s.stubs[c].keeper.leases = nil
 	return &Lease{
-		c: s.stubs[c], hold: &a.hold, key: schedName, token: uint64(cl.token), until: cl.until, limit: cl.limit, renewAt: cl.renewAt,
+		c: s.stubs[c], hold: &a.hold, key: schedName, token: uint64(cl.token), term: core.TermOf(cl.until, cl.limit), renewAt: cl.renewAt,
 		renew: s.bounds.renew, ttl: s.cfg.TTL, users: 1, pos: -1, granted: s.now, values: context.Background(),
 	}
 }
@@ -1301,15 +1302,15 @@ func (s *search) lease(c int) *Lease {
 func (s *search) keep(c int, l *Lease) {
 	cl := s.w.c[c]
 	cl.b = l.hold.b
-	if l.err != nil {
-		s.say("  the lease of %v has ended: %v", who(c), l.err)
+	if err := l.term.Err(); err != nil {
+		s.say("  the lease of %v has ended: %v", who(c), err)
 		if s.bounds.turns > 0 {
 			s.wrong("a lease was lost although members restarted in turn")
 		}
 		s.over(c)
 		return
 	}
-	cl.until, cl.limit, cl.renewAt = l.until, l.limit, l.renewAt
+	cl.until, cl.limit, cl.renewAt = l.term.Until(), l.term.Limit(), l.renewAt
 }
 
 // watch lets the keeper look at a lease.
@@ -1319,12 +1320,12 @@ func (s *search) watch(c int) {
 		return // nobody looks
 	}
 	l := s.lease(c)
-	if due := clock.Until(l.until, s.now) <= 0 || !l.renewAt.IsZero() && clock.Until(l.renewAt, s.now) <= 0; !due {
+	if due := clock.Until(l.term.Until(), s.now) <= 0 || !l.renewAt.IsZero() && clock.Until(l.renewAt, s.now) <= 0; !due {
 		return
 	}
 	ttl := l.ttl
-	if !l.limit.IsZero() {
-		ttl = min(ttl, clock.Until(l.limit, s.now))
+	if limit := l.term.Limit(); !limit.IsZero() {
+		ttl = min(ttl, clock.Until(limit, s.now))
 	}
 	before := len(cl.req[0]) + len(cl.rep[0])
 	k := &s.stubs[c].keeper
@@ -1351,7 +1352,7 @@ func (s *search) renewed(c int, m *schedMsg, call *member.Call) {
 	st := &cl.renewals[m.renewal]
 	l := s.lease(c)
 	if s.rules.revive {
-		l.until = s.now.Add(time.Hour)
+		l.term = core.TermOf(s.now.Add(time.Hour), l.term.Limit())
 	}
 	sent := st.sent
 	if s.rules.renewEndOfRound {
@@ -1373,13 +1374,13 @@ func (s *search) renewed(c int, m *schedMsg, call *member.Call) {
 		s.adoptionHeard(c, call, l)
 		return
 	}
-	if s.rules.revive && l.err == nil && !was && it.decided {
-		l.until = n.sent.Add(clock.Validity(st.ttl, s.cfg.Drift))
-		s.say("  %v believes its lease for %v", who(c), clock.Until(l.until, s.now))
-	} else if s.rules.revive && l.err == nil {
-		l.until = cl.until
+	if s.rules.revive && l.term.Err() == nil && !was && it.decided {
+		l.term = core.TermOf(n.sent.Add(clock.Validity(st.ttl, s.cfg.Drift)), l.term.Limit())
+		s.say("  %v believes its lease for %v", who(c), clock.Until(l.term.Until(), s.now))
+	} else if s.rules.revive && l.term.Err() == nil {
+		l.term = core.TermOf(cl.until, l.term.Limit())
 	}
-	if !was && it.decided && l.err == nil {
+	if !was && it.decided && l.term.Err() == nil {
 		s.count("renewals")
 		if st.forced {
 			s.wrong("a lease was renewed that a majority had been forced to give up")

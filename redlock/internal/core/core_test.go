@@ -31,3 +31,34 @@ func TestVoteOfAnEarlierGenerationIsNoVote(t *testing.T) {
 		require.False(t, tell(&v), name)
 	}
 }
+
+func TestTermThatHasEndedNeverRevives(t *testing.T) {
+	now := time.Now()
+	for name, tc := range map[string]struct {
+		end  bool
+		at   time.Duration
+		want time.Duration // until when it is trusted then; 0: it is over
+	}{
+		"held":             {false, time.Second - 1, 4 * time.Second},
+		"over":             {false, time.Second, 0},
+		"ended":            {true, time.Millisecond, 0},
+		"ended, then over": {true, time.Second, 0},
+	} {
+		term := TermOf(now.Add(time.Second), now.Add(4*time.Second))
+		if tc.end {
+			require.True(t, term.End(member.ErrDown, now), name)
+			require.False(t, term.End(member.ErrBroken, now.Add(1)), name)
+			require.ErrorIs(t, term.Err(), member.ErrDown, "once")
+		}
+		at := now.Add(tc.at)
+		require.Equal(t, tc.want > 0, term.Renew(now.Add(time.Minute), at), name)
+		require.Equal(t, tc.want > 0, term.Held(at), name)
+		if tc.want > 0 {
+			require.Equal(t, now.Add(tc.want), term.Until(), "its limit")
+			require.True(t, term.Renew(at, at))
+			require.Equal(t, now.Add(tc.want), term.Until(), "a late answer does not shorten it")
+			require.True(t, term.Shorten(at))
+			require.False(t, term.Renew(now.Add(time.Minute), at), name)
+		}
+	}
+}
