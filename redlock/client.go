@@ -131,8 +131,10 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 // seconds, even if members hang or a Tracer blocks. What it could not give back by then ends with
 // its TTL.
 //
-// Close may be called twice. A Tracer or a Logger should not wait for Close, because Close waits for
-// it, until those two seconds are over: such a callback calls Close on a goroutine of its own.
+// Close may be called twice, and from any goroutine. It does not wait for functions of Do: the context of
+// such a function has ended when Close returns, also where the function itself calls Close. A Tracer or a
+// Logger should not wait for Close, because Close waits for it, until those two seconds are over: such a
+// callback calls Close on a goroutine of its own.
 func (c *Client) Close() error {
 	if c == nil { // what an Open that has failed returns
 		return nil

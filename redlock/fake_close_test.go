@@ -179,7 +179,7 @@ func (x *closer) WithGroup(string) slog.Handler                  { return x }
 // A callback runs on a goroutine that Close may wait for. Close gives it up in time, and leaves nothing behind at members
 // that are connected.
 func TestCloseFromACallbackReturnsInTimeAndCompletes(t *testing.T) {
-	for _, at := range []string{"AcquireEnd", "Lost", "Renewed", "Request", "Member", "slog"} {
+	for _, at := range []string{"AcquireEnd", "Lost", "Renewed", "Request", "Member", "slog", "Do"} {
 		t.Run(at, inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
 			x := &closer{at: at, took: make(chan time.Duration, 1)}
 			p := redlock.JoinAll(t, cluster, redlock.WithTracer(x), redlock.WithLogger(slog.New(x)))
@@ -189,6 +189,16 @@ func TestCloseFromACallbackReturnsInTimeAndCompletes(t *testing.T) {
 			x.mu.Unlock()
 			_ = p.Try(t, "next")
 			switch at {
+			case "Do":
+				err := p.Mutex("done").Do(t.Context(), func(ctx context.Context, l *redlock.Lease) error {
+					x.event(at)
+					require.ErrorIs(t, context.Cause(ctx), redlock.ErrClosed)
+					return l.Err()
+				})
+				require.ErrorIs(t, err, redlock.ErrClosed)
+				took := <-x.took
+				require.Zero(t, took, "Close does not wait for the function")
+				x.took <- took
 			case "Lost":
 				_, err := p.ForceUnlock(t.Context(), "held")
 				require.NoError(t, err)
