@@ -55,7 +55,7 @@ type Config struct {
 	// Label says what this client is, such as the name of a service. Then the members keep the label,
 	// the name of the host and the process id for Inspect, in clear text: no secret belongs there. 128
 	// bytes that can be printed, at most. With a label a try that is refused takes two round trips more,
-	// to say who has the lock: see HeldError. Default: none, and the members keep nothing of that.
+	// to say who has the lock: see QuorumError.Who. Default: none, and the members keep nothing of that.
 	Label string
 	// Prefix is put before the name of every lock, so that several environments can share members:
 	// "prod:" and "test:" with the name "invoice:42" are two locks. Names in the API stay without it.

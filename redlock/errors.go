@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/printable"
@@ -91,6 +92,9 @@ var (
 // Through the causes of its members it may match further errors, so test for ErrHeld first.
 type QuorumError struct {
 	quorum.Failure
+	// Who has the lock, where a try of a client with a Config.Label was refused: those of the holders whose clients have one,
+	// too, as Holder.Who, each once.
+	Who   []string
 	kind  error
 	cause error // a context's error, where that ended it
 }
@@ -99,6 +103,9 @@ func (e *QuorumError) Error() string {
 	text := "redlock: " + e.kind.Error() + ": " + e.Failure.Error()
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
+	}
+	if len(e.Who) > 0 {
+		text += ": held by " + strings.Join(e.Who, ", ")
 	}
 	return text
 }

@@ -80,19 +80,10 @@ func (c *Client) tellWho() {
 	}
 }
 
-// HeldError is what a try that was refused returns to a client with a Config.Label: who has the lock,
-// of those whose clients have one too. It matches what the error does that it wraps, such as ErrHeld.
-type HeldError struct {
-	Who []string // as Holder.Who, each once
-	err error
-}
-
-func (e *HeldError) Error() string { return e.err.Error() + ": held by " + strings.Join(e.Who, ", ") }
-func (e *HeldError) Unwrap() error { return e.err }
-
 // withWho adds to the error of a try who has the lock.
 func (c *Client) withWho(ctx context.Context, w want, err error) error {
-	if err == nil || !w.try || c.cfg.Label == "" || !errors.Is(err, ErrHeld) {
+	var e *QuorumError
+	if !w.try || c.cfg.Label == "" || !errors.As(err, &e) || !errors.Is(e.kind, ErrHeld) {
 		return err
 	}
 	holders := c.holders(ctx, w)
@@ -107,10 +98,9 @@ func (c *Client) withWho(ctx context.Context, w want, err error) error {
 			who = append(who, h.who)
 		}
 	}
-	if len(who) == 0 {
-		return err
-	}
-	return &HeldError{who, err}
+	named := *e // a tracer has the one without
+	named.Who = who
+	return &named
 }
 
 // labelled is a holder as its client tells of itself.

@@ -164,11 +164,11 @@ func obtain[S section](ctx context.Context, w *waiting, m lock[S], patience, ttl
 // a label. waited is why the wait ended.
 func lastTry[S section](ctx context.Context, m lock[S], waited error) (held S, _ error) {
 	held, err := m.TryLock(ctx)
-	var who *redlock.HeldError
+	var who *redlock.QuorumError
 	switch {
 	case err == nil:
 		return held, nil
-	case errors.As(err, &who):
+	case errors.As(err, &who) && len(who.Who) > 0:
 		return held, fmt.Errorf("%w: held by %s", waited, strings.Join(who.Who, ", "))
 	}
 	return held, waited

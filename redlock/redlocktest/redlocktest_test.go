@@ -197,7 +197,6 @@ func TestSomebodyElseHasALabelOfItsOwn(t *testing.T) {
 		d.Take("k")
 		time.Sleep(time.Second) // it has told the members, again if one was not there yet
 		_, err := d.Client.Mutex("k").TryLock(t.Context())
-		require.ErrorAs(t, err, new(*redlock.HeldError))
 		require.ErrorContains(t, err, "somebody else (")
 	}, redlock.WithLabel("billing"))
 }
