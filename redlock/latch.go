@@ -225,7 +225,7 @@ func (r *latchRound) arrive(ctx, in context.Context, op, id string) error {
 // until waits until something is so of the arrival of a version. is is asked with mu held. An error of
 // is comes with the members' part in it: yes for one that has the arrival.
 func (r *latchRound) until(ctx context.Context, op string, version int, is func(states []member.State) (bool, error)) error {
-	var dark darkness
+	var within reach
 	var few [8]error
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -237,7 +237,7 @@ func (r *latchRound) until(ctx context.Context, op string, version int, is func(
 		heard := r.hearingLocked()
 		hopeless, errs := r.c.hopeless(r.errs), append(few[:0], r.errs...)
 		r.mu.Unlock()
-		left, over := dark.left(r.c, states, errs, time.Now())
+		left, over := within.left(r.c, states, errs, time.Now())
 		switch {
 		case err != nil:
 			return r.notStored(op, version, err, nil)
@@ -273,28 +273,6 @@ func (r *latchRound) notStored(op string, version int, kind, cause error) error 
 		}
 	}
 	return err
-}
-
-// darkness is since when fewer than a majority of the members vote and do not refuse, or will vote after a quarantine.
-type darkness struct{ since time.Time }
-
-// left is for how long that is tolerated, and whether it is over. errs are of the last answers.
-func (d *darkness) left(c *Client, states []member.State, errs []error, now time.Time) (time.Duration, bool) {
-	n := 0
-	for i := range states {
-		if states[i].Votes && errs[i] == nil || !states[i].Quarantine.IsZero() {
-			n++
-		}
-	}
-	switch {
-	case n >= c.need || c.cfg.NoQuorumAfter < 0:
-		d.since = time.Time{}
-		return time.Hour, false
-	case d.since.IsZero():
-		d.since = now
-	}
-	left := c.cfg.NoQuorumAfter - now.Sub(d.since)
-	return left, left <= 0
 }
 
 // await keeps a watch up until the latch is open. The callers of one client share the watch, and

@@ -164,7 +164,8 @@ func (c *Client) unlessFutile(ctx context.Context, w *want) error {
 	}
 }
 
-// futile is why a caller that would wait need not begin, nil if it should: see ballot.Futile.
+// futile is why a caller that would wait need not begin, nil if it should. Its attempt would give up, and ask members for votes
+// that are of no use here until then.
 func (c *Client) futile(w *want) *QuorumError {
 	dark := c.dark.get()
 	if dark.IsZero() || w.try || c.isClosed() {
@@ -173,7 +174,8 @@ func (c *Client) futile(w *want) *QuorumError {
 	var few fewStates
 	wire := w.terms.kind.of(w.name, &c.cfg, w.terms)
 	states := c.appendStatesOf(few[:0], wire.Slot())
-	if !ballot.Futile(dark, c.cfg.NoQuorumAfter, time.Now(), states) {
+	within := reach{lost: dark}
+	if _, over := within.left(c, states, nil, time.Now()); !over {
 		return nil
 	}
 	votes := make([]quorum.MemberVote, len(states))

@@ -45,12 +45,13 @@ type watch struct {
 	ended atomic.Bool
 	ear   chan struct{} // capacity 1: something was heard
 
-	mu   sync.Mutex
-	core *watching.Watch
-	news bool        // since next returned last
-	errs []error     // of each member, in its last answer
-	sent []time.Time // of the question that is under way at each member; zero: none is
-	in   context.Context
+	mu    sync.Mutex
+	core  *watching.Watch
+	reach reach
+	news  bool        // since next returned last
+	errs  []error     // of each member, in its last answer
+	sent  []time.Time // of the question that is under way at each member; zero: none is
+	in    context.Context
 }
 
 // newWatch makes a watch about a name, and asks nobody yet. in is the context for the tracer, nil
@@ -63,9 +64,7 @@ func (c *Client) newWatch(op string, lock LockName, slot uint16, in context.Cont
 	w := &watch{
 		c: c, op: op, lock: lock, slot: slot, owner: owner, id: script.OwnerOf(c.uuid, n), n: n, in: in,
 		ear: make(chan struct{}, 1), errs: make([]error, len(c.members)), sent: make([]time.Time, len(c.members)),
-		core: watching.New(len(c.members), watching.Terms{
-			Entry: c.cfg.Entry, Retry: c.cfg.MemberTimeout, GiveUp: c.cfg.NoQuorumAfter, Need: c.need,
-		}),
+		core: watching.New(len(c.members), watching.Terms{Entry: c.cfg.Entry, Retry: c.cfg.MemberTimeout}),
 	}
 	c.watches.put(w)
 	return w, nil
@@ -93,21 +92,23 @@ func (w *watch) next(ctx context.Context) error {
 				w.sent[i] = now
 			}
 		}
-		dark := w.core.Dark(now) || w.c.hopeless(w.errs)
+		left, over := w.reach.left(w.c, states, w.errs, now)
+		hopeless := w.c.hopeless(w.errs)
 		w.mu.Unlock()
+		pause := min(left, wake.Sub(now))
 		if to != 0 {
 			w.ask(to, now, w.c.cfg.Entry)
 		}
 		switch {
 		case news:
 			return nil
-		case dark:
+		case over || hopeless:
 			return w.failure(nil)
 		case timer == nil:
-			timer = time.NewTimer(wake.Sub(now))
+			timer = time.NewTimer(pause)
 			defer timer.Stop()
 		default:
-			timer.Reset(wake.Sub(now))
+			timer.Reset(pause)
 		}
 		select {
 		case <-w.ear:

@@ -52,31 +52,6 @@ func TestReleaseIsConfirmedByWhatTheMemberHad(t *testing.T) {
 	require.Equal(t, 3, b.Disowned())
 }
 
-func TestAttemptIsFutileWhereNoMajorityCouldBeAskedForLong(t *testing.T) {
-	start := time.Now()
-	votes, down, rests := member.State{Up: true, Votes: true}, member.State{}, member.State{Up: true, Quarantine: start}
-	for name, tc := range map[string]struct {
-		dark   time.Duration // ago; negative: a majority can be asked
-		giveUp time.Duration
-		states []member.State
-		want   bool
-	}{
-		"long dark":       {2 * time.Second, 2 * time.Second, []member.State{votes, down, down}, true},
-		"not for so long": {2*time.Second - 1, 2 * time.Second, []member.State{votes, down, down}, false},
-		"never gives up":  {time.Hour, -1, []member.State{votes, down, down}, false},
-		"not dark":        {-1, 0, []member.State{down, down, down}, false},
-		"one is back":     {time.Hour, 0, []member.State{votes, down, votes}, false},
-		"one rests":       {time.Hour, 0, []member.State{votes, down, rests}, false},
-		"two of four":     {time.Hour, 0, []member.State{votes, down, votes, down}, true},
-	} {
-		var dark time.Time
-		if tc.dark >= 0 {
-			dark = start.Add(-tc.dark)
-		}
-		require.Equal(t, tc.want, Futile(dark, tc.giveUp, start, tc.states), name)
-	}
-}
-
 // An attempt that waits decides anew after each answer and each push.
 func TestWhoWaitsDecidesWithoutAnAllocation(t *testing.T) {
 	d := newDesk(5)

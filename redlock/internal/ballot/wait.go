@@ -20,22 +20,6 @@ func (b *Ballot) Dark(since time.Time) {
 // DarkSince returns the same time, as the attempt knows it.
 func (b *Ballot) DarkSince() time.Time { return b.darkSince }
 
-// Futile reports whether an attempt that would wait need not begin. Fewer than a majority can be asked, and that has been so
-// since dark for long enough to give up. To ask the others would only have them give votes that are of no use here.
-// The attempt would give up after giveUp.
-func Futile(dark time.Time, giveUp time.Duration, now time.Time, states []member.State) bool {
-	if giveUp < 0 || dark.IsZero() || clock.Until(dark.Add(giveUp), now) > 0 {
-		return false
-	}
-	able := 0
-	for i := range states {
-		if states[i].Votes || !states[i].Quarantine.IsZero() {
-			able++
-		}
-	}
-	return able < member.Majority(len(states))
-}
-
 // wait decides what a waiting attempt does: docs/protocol.md, "Waiting".
 func (b *Ballot) wait(s *Step, now time.Time, states []member.State) {
 	in, _, _, _ := b.core.Tally(now, states)

@@ -23,17 +23,14 @@ import (
 
 // Terms are what a Watch is to know of the configuration.
 type Terms struct {
-	Entry  time.Duration // lifetime of an entry at a member
-	Retry  time.Duration // pause after a question that failed
-	GiveUp time.Duration // how long fewer than Need members that vote and answer, or will, are tolerated; negative: for ever
-	Need   int           // a majority
+	Entry time.Duration // lifetime of an entry at a member
+	Retry time.Duration // pause after a question that failed
 }
 
 // Watch is what one watch knows of each member. It is not safe for concurrent use.
 type Watch struct {
 	terms Terms
 	at    []place
-	dark  time.Time // since when too few members vote and answer, or will after a quarantine; zero: enough do
 }
 
 // place is the watch at one member.
@@ -42,7 +39,6 @@ type place struct {
 	open   bool // a question is under way
 	entry  bool // the member may have an entry
 	failed bool // the last question did
-	bad    bool // the last question that has ended did: it stays so while another is under way
 	again  bool // a push said so while the question was under way
 
 	gen, ear, epoch uint64    // the member when it was asked last
@@ -56,12 +52,8 @@ func New(members int, t Terms) *Watch { return &Watch{terms: t, at: make([]place
 // wake is never before now. Its caller asks all of them at once, and says so by Asked.
 func (w *Watch) Due(now time.Time, states []member.State) (to quorum.Set, wake time.Time) {
 	wake = now.Add(w.terms.Entry / 3)
-	votes := 0
 	for i := range w.at {
 		p, st := &w.at[i], &states[i]
-		if st.Votes && !p.bad || !st.Quarantine.IsZero() {
-			votes++
-		}
 		if !st.Votes {
 			continue
 		}
@@ -72,15 +64,6 @@ func (w *Watch) Due(now time.Time, states []member.State) (to quorum.Set, wake t
 		case p.due.Before(wake):
 			wake = p.due
 		}
-	}
-	switch {
-	case votes >= w.terms.Need:
-		w.dark = time.Time{}
-	case w.dark.IsZero():
-		w.dark = now
-	}
-	if end := w.dark.Add(w.terms.GiveUp); !w.dark.IsZero() && w.terms.GiveUp >= 0 && end.Before(wake) && end.After(now) {
-		wake = end
 	}
 	return to, wake
 }
@@ -97,18 +80,12 @@ func (p *place) missed(st *member.State) bool {
 	return p.failed && p.epoch != st.Epoch
 }
 
-// Dark reports whether so few members have been there, and have not refused, for so long that waiting
-// has no sense.
-func (w *Watch) Dark(now time.Time) bool {
-	return w.terms.GiveUp >= 0 && !w.dark.IsZero() && clock.Elapsed(w.dark, now) >= w.terms.GiveUp
-}
-
 // Asked books a question that is about to be submitted. states are those that Due saw.
 func (w *Watch) Asked(to quorum.Set, states []member.State) {
 	for i := range w.at {
 		if to.Has(i) {
 			st := &states[i]
-			w.at[i] = place{asked: true, open: true, entry: true, bad: w.at[i].bad, gen: st.Gen, ear: st.Ear, epoch: st.Epoch}
+			w.at[i] = place{asked: true, open: true, entry: true, gen: st.Gen, ear: st.Ear, epoch: st.Epoch}
 		}
 	}
 }
@@ -128,7 +105,7 @@ func (w *Watch) Answered(i int, ok bool, from member.Brief, now time.Time, again
 	if p.again {
 		pause = 0
 	}
-	p.open, p.failed, p.bad = false, !ok, !ok
+	p.open, p.failed = false, !ok
 	if ok { // what it was when the states were read may have been an older one
 		p.gen, p.ear, p.epoch = from.Gen, min(p.ear, from.Ear), from.Epoch
 	}

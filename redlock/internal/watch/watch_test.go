@@ -31,7 +31,7 @@ func set(members ...int) (out quorum.Set) {
 
 // watched is a watch that all members have answered at begin.
 func watched(n int) (*Watch, []member.State) {
-	w, states := New(n, Terms{Entry: entry, Retry: 200 * time.Millisecond, GiveUp: 2 * time.Second, Need: n/2 + 1}), voting(n)
+	w, states := New(n, Terms{Entry: entry, Retry: 200 * time.Millisecond}), voting(n)
 	to, _ := w.Due(begin, states)
 	w.Asked(to, states)
 	for i := range n {
@@ -41,7 +41,7 @@ func watched(n int) (*Watch, []member.State) {
 }
 
 func TestEveryMemberIsAskedAtOnceAndThenAtEachHeartbeat(t *testing.T) {
-	w, states := New(3, Terms{Entry: entry, Need: 2, GiveUp: -1}), voting(3)
+	w, states := New(3, Terms{Entry: entry}), voting(3)
 	to, wake := w.Due(begin, states)
 	require.Equal(t, set(0, 1, 2), to)
 	require.Equal(t, begin.Add(entry/3), wake)
@@ -133,61 +133,12 @@ func TestQuestionThatFailedIsRepeatedAfterAPauseOrOverANewConnection(t *testing.
 	require.Equal(t, set(0), to)
 }
 
-func TestOnlyMembersThatVoteAreAskedAndTooFewAreToldAfterAWhile(t *testing.T) {
+func TestOnlyMembersThatVoteAreAsked(t *testing.T) {
 	w, states := watched(3)
 	states[0].Votes, states[1].Votes = false, false
+	states[1].Quarantine = begin.Add(time.Hour)
 	now := begin.Add(entry)
 	to, wake := w.Due(now, states)
 	require.Equal(t, set(2), to)
 	require.Equal(t, now.Add(entry/3), wake)
-	require.False(t, w.Dark(now.Add(2*time.Second-1)))
-	_, wake = w.Due(now.Add(1500*time.Millisecond), states)
-	require.Equal(t, now.Add(2*time.Second), wake)
-	require.True(t, w.Dark(now.Add(2*time.Second)))
-	states[0].Votes = true
-	_, _ = w.Due(now.Add(2*time.Second), states)
-	require.False(t, w.Dark(now.Add(time.Hour)))
-
-	states[0].Votes, states[0].Quarantine = false, begin.Add(time.Hour)
-	to, _ = w.Due(now.Add(time.Hour), states)
-	require.Equal(t, set(2), to)
-	_, _ = w.Due(now.Add(2*time.Hour), states)
-	require.False(t, w.Dark(now.Add(2*time.Hour)), "a member in quarantine will vote by itself")
-
-	patient := New(1, Terms{Entry: entry, GiveUp: -1, Need: 1})
-	_, _ = patient.Due(begin, make([]member.State, 1))
-	require.False(t, patient.Dark(begin.Add(time.Hour)))
-}
-
-// A member that is there and refuses is of no more use than one that is away.
-func TestMembersThatRefuseAreToldLikeThoseThatAreAway(t *testing.T) {
-	w, states := watched(3)
-	now := begin.Add(entry)
-	refuse := func(ok ...bool) {
-		to, _ := w.Due(now, states)
-		w.Asked(to, states)
-		_, _ = w.Due(now, states) // while the questions are under way
-		for i := range 3 {
-			if to.Has(i) {
-				w.Answered(i, ok[i], states[i].Brief(), now, 0)
-			}
-		}
-		_, _ = w.Due(now, states)
-	}
-	for range 15 {
-		require.False(t, w.Dark(now.Add(200*time.Millisecond)))
-		refuse(true, false, true)
-		now = now.Add(entry)
-	}
-	refuse(true, false, false)
-	since := now
-	for now.Sub(since) < 2*time.Second {
-		require.False(t, w.Dark(now))
-		now = now.Add(200 * time.Millisecond)
-		refuse(true, false, false)
-	}
-	require.True(t, w.Dark(now))
-	now = now.Add(200 * time.Millisecond)
-	refuse(true, true, false)
-	require.False(t, w.Dark(now.Add(time.Hour)))
 }
