@@ -5,12 +5,13 @@
 //
 // It promises, in this order:
 //
-// 1. Fencing. The tokens of any two acquisitions of a key differ, and the later one has the greater
-// token. This rests on a majority of members that remember their counters, and on no clock. 2.
-// Exclusion. While clocks drift within f and members keep their memory, at most one holder believes
-// in its lease at any instant. The context of a lease is cancelled before another client can get
-// the lock. 3. Progress. A minority of dead, hung or slow members adds no latency. A lock that is
-// freed wakes a waiter at once.
+//  1. Fencing. The tokens of any two acquisitions of a key differ, and the later one has the greater
+//     token. This rests on a majority of members that remember their counters, and on no clock.
+//  2. Exclusion. While clocks drift within f and members keep their memory, at most one holder
+//     believes in its lease at any instant. The context of a lease is cancelled before another client
+//     can get the lock.
+//  3. Progress. A minority of dead, hung or slow members adds no latency. A lock that is freed wakes
+//     a waiter at once.
 //
 // A lock is a lease and ends by itself. A process that is paused past that moment can still write
 // when it wakes up. So give Lease.Token to the storage, and let package fence refuse late writes.

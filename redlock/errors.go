@@ -144,7 +144,7 @@ type LostError struct {
 type LostReason string
 
 const (
-	// ^The validity ended: no majority renewed the lease in time, or it had a fixed length.
+	// The validity ended: no majority renewed the lease in time, or it had a fixed length.
 	LostExpired LostReason = "expired"
 	LostRefused LostReason = "refused"  // a majority of the members no longer had the lease
 	LostMaxHold LostReason = "max_hold" // a renewed lease reached its MaxHold

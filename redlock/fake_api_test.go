@@ -91,7 +91,7 @@ func TestNilLeaseHasEnded(t *testing.T) {
 		require.Zero(t, l.Key(), name)
 		require.Zero(t, l.Token(), name)
 		require.Zero(t, l.ValidUntil(), name)
-		require.Zero(t, l.Votes()+l.Margin()+l.Slot()+len(l.Slots()), name)
+		require.Zero(t, l.Votes()+l.Margin()+l.Slot()+1+len(l.Slots()), name)
 		require.False(t, l.Shared(), name)
 		require.Zero(t, l.Hash(), name)
 	}

@@ -243,9 +243,13 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 		} {
 			rt.Says(t, tc.call(), redlock.ErrInput, tc.problem)
 		}
-		for range p.Election("").Observe(ctx) {
-			t.Error("yielded")
+		told := 0
+		for l, err := range p.Election("").Observe(ctx) {
+			require.True(t, l.None)
+			rt.Says(t, err, redlock.ErrInput, "observe")
+			told++
 		}
+		require.Equal(t, 1, told)
 		plain := p.Lock(t, "other")
 		require.ErrorContains(t, p.Election("other").Proclaim(ctx, plain, nil), "not one of this election")
 		unlock(t, plain)
@@ -935,16 +939,4 @@ func TestObserverOutlivesAForeignKey(t *testing.T) {
 		cancel()
 		<-a.done
 	}, redlock.Quiet)
-}
-
-func TestLoggerHearsWhyNobodyIsObserved(t *testing.T) {
-	log := &transcript{}
-	withOne(t, 3, func(t *testing.T, _ *redlocktest.Deployment, p *caller) {
-		for range p.Election("redquorum:reserved").Observe(t.Context()) {
-			t.Fatal("nobody leads it")
-		}
-		require.Contains(t, log.String(), "level=ERROR")
-		require.Contains(t, log.String(), "observe")
-		require.Contains(t, log.String(), "redquorum:")
-	}, redlock.Quiet, func(c *redlock.Config) { c.Logger = log.logger() })
 }

@@ -23,7 +23,7 @@ import (
 // lease that has ended never comes back. A Lease is safe for concurrent use.
 //
 // The nil Lease, as a call returns it beside an error, is a lease that has ended: its methods return
-// ErrNotHeld, its context has ended, and all else is zero.
+// ErrNotHeld, its context has ended, its Slot is -1, and all else is zero.
 type Lease struct {
 	c       *Client
 	hold    *hold // its votes at the members

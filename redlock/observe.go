@@ -26,15 +26,15 @@ import (
 //   - If the loop is slow, it misses what was replaced meanwhile, and gets the latest.
 //   - While too few members can be asked to tell, nothing is yielded.
 //
-// The sequence ends when ctx ends, or when the client is closed. It ends at once if the name or an
-// option cannot work: the Logger gets the error, and Leader returns it. Observe runs on the goroutine of the loop, and costs each
-// member one message every third of Config.Entry.
-func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
-	return func(yield func(Leader) bool) {
+// The sequence ends when ctx ends, or when the client is closed. If the name or an option cannot work, it yields that error
+// once, beside a Leader that is None. No other error comes, so most loops need none: for leader := range. Observe runs on the
+// goroutine of the loop, and costs each member one message every third of Config.Entry.
+func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
+	return func(yield func(Leader, error) bool) {
 		c := e.lock.c
 		if err := e.check(ctx, opObserve, nil); err != nil {
 			if errors.Is(err, ErrInput) {
-				c.log.Error("redlock: nobody is observed", "error", err)
+				yield(Leader{None: true}, err)
 			}
 			return
 		}
@@ -48,7 +48,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq[Leader] {
 			changed := c.changed()
 			if w.next(ctx) == nil {
 				for l, ok := o.look(time.Now()); ok; l, ok = o.look(time.Now()) {
-					if !yield(l) {
+					if !yield(l, nil) {
 						return
 					}
 				}

@@ -111,10 +111,10 @@ type Slot struct {
 }
 
 // Slot returns the number of the lease's slot, of several the lowest. It is -1 for a lease of a lock
-// that has no slots.
+// that has no slots, and for the nil lease.
 func (l *Lease) Slot() int {
 	if l.none() {
-		return 0
+		return -1
 	}
 	if p := l.hold.b.Permits(); len(p) > 0 {
 		return p[0].Slot

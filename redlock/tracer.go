@@ -61,7 +61,8 @@ type Released struct {
 	Err  error
 }
 
-// RenewTracer receives every renewal that was decided.
+// RenewTracer receives what became of each lease that was to be renewed, also by an Extend. The rounds of the client, which
+// renew many leases at once, are for RenewalTracer.
 type RenewTracer interface{ Renewed(e Renewed) }
 
 // Renewed describes the renewal of one lease.
