@@ -96,12 +96,9 @@ func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 
 // RaiseAnswered books whether member i confirmed that the vote is ours and the counter is lifted.
 func (b *Ballot) RaiseAnswered(i int, a *Answer) quorum.Vote {
-	v := a.counts(b.books(i, a) && a.N == 1)
+	v := a.counts(b.books(i, a) && b.core.Confirms(i, &a.Answer))
 	if b.phase == raising {
 		b.poll.book(i, a.Sent, v)
-		if v == quorum.Yes {
-			b.core.Confirms(i, a.Sent)
-		}
 	}
 	return v
 }
@@ -173,11 +170,7 @@ func (b *Ballot) Pushed(i int, p Push, st member.State, at time.Time) bool {
 	if st.Votes {
 		b.enter(i, st.Gen)
 	}
-	most := b.part
-	if b.core.Won() > 0 { // asked for by a re-join
-		most = b.terms.TTL
-	}
-	heard := b.core.Pushed(i, &p.Push, &st, at, most)
+	heard := b.core.Pushed(i, &p.Push, &st, at)
 	if heard == core.Idle {
 		return false
 	}

@@ -132,8 +132,8 @@ func (b *Ballot) Begin(owner string, room Room, t Terms, past Past) {
 		t.Rules = &Exclusive
 	}
 	voters := room.Voters
-	b.core.Begin(room.Votes, int(t.Permits), t.Drift)
 	b.owner, b.need, b.m, b.terms, b.part = owner, member.Majority(len(voters)), voters, t, min(t.TTL, t.Entry)
+	b.core.Begin(room.Votes, core.Terms{Slots: int(t.Permits), TTL: t.TTL, Part: b.part, Drift: t.Drift})
 	b.rtt, b.phase, b.start = time.Millisecond, fresh, past.Start
 	b.tried, b.doubt, b.notYet, b.darkSince = past.tried, past.doubt, past.notYet, past.dark
 	for i, s := range past.words {

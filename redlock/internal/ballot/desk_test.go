@@ -213,7 +213,7 @@ func (c *clerk) sit(words []string) {
 	}
 	c.begin("me:1", Past{Start: WaitFirst})
 	if part := c.option("part"); part != "" {
-		c.part = spanOf(number(part))
+		Probe{&c.Ballot}.SetPart(spanOf(number(part)))
 	}
 	if slices.Contains(words, "refuse") { // a heartbeat at 1000, and nothing else to do before it
 		c.next()

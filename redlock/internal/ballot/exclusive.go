@@ -108,7 +108,7 @@ func (b *Ballot) YieldAnswered(i int, a *Answer) quorum.Vote {
 	}
 	switch {
 	case !b.books(i, a):
-	case b.core.GivenBack(i, &a.Answer, b.part):
+	case b.core.GivenBack(i, &a.Answer):
 		m.found()
 		if !m.wished {
 			m.yield = kept

@@ -6,6 +6,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
 // phase is how far an attempt has come.
@@ -113,12 +114,7 @@ type Step struct {
 func (s *Step) Ends() bool { return s.Do >= Win }
 
 // Grant is what a won attempt was worth when it was decided.
-type Grant struct {
-	Token  int64
-	Until  time.Time
-	In     quorum.Set // the members whose votes counted
-	Raised bool       // it took a second round
-}
+type Grant = core.Grant
 
 // Looks reports whether Next looks at the states of the members. If it does not, they may be nil.
 // Only Next changes what Looks and Waited report.
@@ -251,16 +247,14 @@ func (b *Ballot) listen(s *Step) {
 
 // decide turns a majority of votes into a token and a validity, with a second round where the counters disagree.
 func (b *Ballot) decide(s *Step, now time.Time, states []member.State) {
-	in, token, exact, until := b.core.Tally(now, states)
-	switch {
-	case in.Len() < b.need:
+	switch decision, grant := b.core.Decide(now, states); decision {
+	case core.Few:
 		b.spent(s, TooSlow, now, states)
-	case exact >= b.need:
-		b.core.Agree(in)
-		s.Grant = Grant{Token: token, Until: until, In: in}
+	case core.Apart:
+		b.raise(s, grant.In, now)
+	case core.Won:
+		s.Grant = grant
 		b.win(s)
-	default:
-		b.raise(s, in, now)
 	}
 }
 
@@ -268,7 +262,6 @@ func (b *Ballot) decide(s *Step, now time.Time, states []member.State) {
 // later attempt draws a greater one. Members that may have voted are asked, too, so that one slow confirmation of those
 // that decided does not hold it up. Why no clock is needed: docs/protocol.md, "Fencing tokens".
 func (b *Ballot) raise(s *Step, in quorum.Set, now time.Time) {
-	b.core.Agree(in)
 	b.core.Raise(now)
 	in = b.mayHaveVoted(in)
 	for i := range b.m {
@@ -282,12 +275,12 @@ func (b *Ballot) raise(s *Step, in quorum.Set, now time.Time) {
 
 // raised wins if votes enough are confirmed: some may have ended while the members answered.
 func (b *Ballot) raised(s *Step, now time.Time, states []member.State) {
-	in, until := b.core.Confirmed(now, states)
-	if in.Len() < b.need {
+	grant, won := b.core.Confirm(now, states)
+	if !won {
 		b.spent(s, TooSlow, now, states)
 		return
 	}
-	s.Grant = Grant{Token: b.core.Agreed(), Until: until, In: in, Raised: true}
+	s.Grant = grant
 	b.win(s)
 }
 
@@ -299,7 +292,6 @@ func (b *Ballot) win(s *Step) {
 		asked = b.poll.to
 	}
 	b.phase, b.poll = over, poll{}
-	b.core.Win()
 	s.Do = Win
 	for i := range b.m {
 		if _, late := b.Late(i); late && (b.permits != nil || !asked.Has(i)) {

@@ -219,7 +219,10 @@ func (p Probe) SetNeed(n int) {
 }
 
 // SetPart makes the ballot believe for longer what is granted while waiting.
-func (p Probe) SetPart(d time.Duration) { p.part = d }
+func (p Probe) SetPart(d time.Duration) {
+	p.part = d
+	p.votes().SetPart(d)
+}
 
 // Forget makes member i forget every vote of ours that was yielded. It returns what to pass to
 // Yielded afterwards.
@@ -264,6 +267,7 @@ func (p Probe) Unraised(now time.Time, states []member.State) (Step, bool) {
 	if in.Len() < p.need {
 		return Step{}, false
 	}
+	p.votes().Win()
 	s := Step{Grant: Grant{Token: p.core.Agreed(), Until: until, In: in, Raised: true}}
 	p.win(&s)
 	return s, true

@@ -38,7 +38,7 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 			d.terms.GiveUp = -1
 		}
 		if rng.IntN(4) == 0 {
-			d.part = 15 * time.Millisecond
+			Probe{&d.Ballot}.SetPart(15 * time.Millisecond)
 		}
 		if rng.IntN(3) == 0 {
 			d.doubt = quorum.Set(rng.IntN(1 << n))

@@ -12,7 +12,7 @@ import (
 // release serves the readers first: readersFirst makes its hint one that says so.
 func Writing(readersFirst func(hint string) string) Rules {
 	return Rules{split: (*Ballot).splitUp, hint: func(b *Ballot) string {
-		if b.core.Won() > 0 {
+		if b.core.Lease() > 0 {
 			return readersFirst(b.mostNamed())
 		}
 		return b.mostNamed()
@@ -30,7 +30,7 @@ var Reading = Rules{split: (*Ballot).startOver, hint: (*Ballot).mostNamed}
 func Beside(r Rules, readersFirst func(hint string) string) Rules {
 	hint := r.hint
 	r.hint = func(b *Ballot) string {
-		if b.readers && b.core.Won() > 0 {
+		if b.readers && b.core.Lease() > 0 {
 			return readersFirst(hint(b))
 		}
 		return hint(b)

@@ -56,17 +56,49 @@ func (v *Votes) until(in quorum.Set) time.Time {
 	return ends[v.need-1]
 }
 
-// Agree keeps what the members of a set have voted for: it is won, or raised first.
-func (v *Votes) Agree(in quorum.Set) { v.agreed = v.greatest(in) }
+// Grant is what a won attempt was worth when it was decided.
+type Grant struct {
+	Token  int64
+	Until  time.Time
+	In     quorum.Set // the members whose votes counted
+	Raised bool       // it took a second round
+}
+
+// Decision is what the votes in hand come to.
+type Decision uint8
+
+const (
+	Few   Decision = iota // no majority
+	Apart                 // a majority, whose counters differ: the token of the Grant is to be raised at its members
+	Won                   // a lease
+)
+
+// Decide counts the votes in hand. If a majority have one token, the attempt has won. If they differ, it has agreed on the
+// greatest, which is to be confirmed.
+func (v *Votes) Decide(now time.Time, states []member.State) (Decision, Grant) {
+	in, token, exact, until := v.Tally(now, states)
+	if in.Len() < v.need {
+		return Few, Grant{}
+	}
+	v.agreed, v.raise = v.greatest(in), raise{}
+	if exact < v.need {
+		return Apart, Grant{Token: token, In: in}
+	}
+	v.token = token
+	return Won, Grant{Token: token, Until: until, In: in}
+}
 
 // Raise begins the question that confirms what was agreed on.
 func (v *Votes) Raise(sent time.Time) { v.raise = raise{sent: sent} }
 
-// Confirms books that member i has lifted its counter to what the raise of that moment asked for, and has our vote.
-func (v *Votes) Confirms(i int, sent time.Time) {
-	if v.raise.sent.Equal(sent) {
+// Confirms books the answer of member i to a raise, and reports whether it has lifted its counter to what was agreed on, and has
+// our vote.
+func (v *Votes) Confirms(i int, a *Answer) bool {
+	yes := a.N == 1 && v.m[i].hears(a)
+	if yes && v.raise.sent.Equal(a.Sent) {
 		v.raise.yes = v.raise.yes.With(i)
 	}
+	return yes
 }
 
 // Confirmed counts the votes that the raise has confirmed, as Tally does. A vote above the token came
@@ -83,17 +115,24 @@ func (v *Votes) Confirmed(now time.Time, states []member.State) (in quorum.Set, 
 // Agreed returns the token that is agreed on.
 func (v *Votes) Agreed() int64 { return v.agreed.token }
 
-// Win makes what was agreed on a lease.
-func (v *Votes) Win() { v.token = v.agreed.token }
+// Confirm wins if votes enough are confirmed: some may have ended while the members answered.
+func (v *Votes) Confirm(now time.Time, states []member.State) (g Grant, won bool) {
+	in, until := v.Confirmed(now, states)
+	if in.Len() < v.need {
+		return Grant{}, false
+	}
+	v.token = v.agreed.token
+	return Grant{Token: v.token, Until: until, In: in, Raised: true}, true
+}
 
-// Adopt is Win for what another client has won.
+// Adopt makes a lease of what another client has won. Its votes are those that a renewal finds.
 func (v *Votes) Adopt(token int64) { v.agreed.token, v.token = token, token }
 
 // AdoptSlots says which slots have been adopted.
 func (v *Votes) AdoptSlots(l permit.List) { v.agreed.list = l }
 
-// Won returns the token of the lease, 0 before there is one.
-func (v *Votes) Won() int64 { return v.token }
+// Lease returns the token of the lease, 0 before there is one.
+func (v *Votes) Lease() int64 { return v.token }
 
 // Slots returns the slots that the attempt raises or has won, each with its token; nil if there are none.
 func (v *Votes) Slots() permit.List { return v.agreed.list }

@@ -16,14 +16,14 @@ func TestVoteOfAnEarlierGenerationIsNoVote(t *testing.T) {
 	old := &Answer{Outcome: member.Answered, N: 7, Sent: now, At: now, From: member.Brief{Gen: 1, Votes: true}, Now: member.Brief{Gen: 1, Votes: true}}
 	for name, tell := range map[string]func(v *Votes) bool{
 		"granted":    func(v *Votes) bool { return v.Granted(0, old, time.Second) },
-		"given back": func(v *Votes) bool { return v.GivenBack(0, old, time.Second) },
+		"given back": func(v *Votes) bool { return v.GivenBack(0, old) },
 		"pushed": func(v *Votes) bool {
 			v.Registers(0, now)
-			return v.Pushed(0, &Push{Token: 7, Server: 1, TTL: time.Second}, &member.State{Gen: 1, Votes: true}, now, time.Second) == Counts
+			return v.Pushed(0, &Push{Token: 7, Server: 1, TTL: time.Second}, &member.State{Gen: 1, Votes: true}, now) == Counts
 		},
 	} {
 		var v Votes
-		v.Begin(make([]Voter, 1), 0, clock.DefaultDrift)
+		v.Begin(make([]Voter, 1), Terms{TTL: time.Second, Part: time.Second, Drift: clock.DefaultDrift})
 		v.Enter(0, 1)
 		require.True(t, tell(&v), name)
 		v.Enter(0, 2)

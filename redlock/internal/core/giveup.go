@@ -2,7 +2,6 @@ package core
 
 import (
 	"slices"
-	"time"
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
@@ -62,13 +61,13 @@ func (v *Votes) past(i int, x *vote) bool {
 	return false
 }
 
-// GivenBack books the answer to a give-up that the member has served to ourselves again: with a greater token, and for part of
-// the TTL. It reports whether it has.
-func (v *Votes) GivenBack(i int, a *Answer, part time.Duration) bool {
+// GivenBack books the answer to a give-up that the member has served to ourselves again: with a greater token. It reports
+// whether it has.
+func (v *Votes) GivenBack(i int, a *Answer) bool {
 	m, x := &v.m[i], vote{a.N, a.Permits}
-	if a.From.Gen != m.gen || a.N <= m.given || a.N <= m.token {
+	if !m.hears(a) || a.N <= m.given || a.N <= m.token {
 		return false
 	}
-	m.take(x, a.Sent.Add(clock.Validity(part, v.drift)), a.Server)
+	m.take(x, a.Sent.Add(clock.Validity(v.terms.Part, v.terms.Drift)), a.Server)
 	return true
 }

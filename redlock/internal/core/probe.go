@@ -36,7 +36,7 @@ func (p Probe) Dates() (local []*time.Time, servers []*int64) {
 	return local, servers
 }
 
-// AppendKey writes everything that can still matter, except what AppendVoter writes. It leaves out need, want and drift, which
+// AppendKey writes everything that can still matter, except what AppendVoter writes. It leaves out need and terms, which
 // never change, and the raise, whose answers the attempt counts too.
 func (p Probe) AppendKey(out []byte, raising bool) []byte {
 	agreed := int64(0)
@@ -72,7 +72,7 @@ func (p Probe) AppendVoter(out []byte, i int, date func([]byte, time.Time) []byt
 
 // appendList is AppendList where there are slots.
 func (p Probe) appendList(out []byte, l permit.List) []byte {
-	if p.want == 0 {
+	if p.terms.Slots == 0 {
 		return out
 	}
 	return AppendList(out, l)
@@ -105,6 +105,12 @@ func (p Probe) SetVote(i int, token int64, end time.Time) { p.m[i].token, p.m[i]
 
 // SetNeed changes how many votes decide.
 func (p Probe) SetNeed(n int) { p.need = n }
+
+// SetPart makes the votes believe for longer what is granted while waiting.
+func (p Probe) SetPart(d time.Duration) { p.terms.Part = d }
+
+// Win wins with what is agreed on, whoever has confirmed it.
+func (p Probe) Win() { p.token = p.agreed.token }
 
 // SetGivenUp sets the greatest token given up at member i.
 func (p Probe) SetGivenUp(i int, token int64) { p.m[i].given = token }

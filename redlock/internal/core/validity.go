@@ -29,6 +29,11 @@ func (a *Answer) Idle() bool {
 	return a.Outcome == member.Answered && (a.From.Gen != a.Now.Gen || !a.Now.Votes)
 }
 
+// hears reports whether an answer tells of the present generation of a member.
+func (m *Voter) hears(a *Answer) bool {
+	return a.Outcome == member.Answered && !a.Idle() && a.From.Gen == m.gen
+}
+
 // dating says whether pushes of a member can be dated.
 type dating uint8
 
@@ -50,10 +55,10 @@ func (v *Votes) Registers(i int, at time.Time) {
 // that the call asked for. The vote counts from before the submission of the call.
 func (v *Votes) Granted(i int, a *Answer, lease time.Duration) bool {
 	m, x := &v.m[i], vote{a.N, a.Permits}
-	if a.From.Gen != m.gen || v.past(i, &x) || v.older(i, &x, a.Server) {
+	if !m.hears(a) || v.past(i, &x) || v.older(i, &x, a.Server) {
 		return false
 	}
-	end := a.Sent.Add(clock.Validity(lease, v.drift))
+	end := a.Sent.Add(clock.Validity(lease, v.terms.Drift))
 	if m.equals(&x) && m.dating != stepped && clock.Until(m.end, end) > 0 {
 		end = m.end // the same grant, anchored later by its push
 	}
@@ -106,7 +111,7 @@ func (v *Votes) Anchored(i int, a *Answer) {
 		if clock.Until(fresh.Sent, m.anchor.Sent) <= 0 {
 			return
 		}
-		if clock.Stepped(m.anchor, fresh, clock.Elapsed(a.Sent, a.At), v.drift) {
+		if clock.Stepped(m.anchor, fresh, clock.Elapsed(a.Sent, a.At), v.terms.Drift) {
 			now = stepped
 		}
 	}
@@ -131,9 +136,8 @@ const (
 	Counts
 )
 
-// Pushed books a push of member i, whose state st was when it arrived. The vote lasts as long as the member says, and never
-// longer than most, which is what was asked for.
-func (v *Votes) Pushed(i int, p *Push, st *member.State, at time.Time, most time.Duration) Heard {
+// Pushed books a push of member i, whose state st was when it arrived.
+func (v *Votes) Pushed(i int, p *Push, st *member.State, at time.Time) Heard {
 	m, x := &v.m[i], vote{p.Token, p.Permits}
 	if !st.Votes || st.Gen != m.gen {
 		return Idle
@@ -141,7 +145,7 @@ func (v *Votes) Pushed(i int, p *Push, st *member.State, at time.Time, most time
 	if m.equals(&x) || v.past(i, &x) || v.older(i, &x, p.Server) {
 		return Known
 	}
-	end, ok := v.endOfPushed(m, p, st.Epoch, at, most)
+	end, ok := v.endOfPushed(m, p, st.Epoch, at)
 	if !ok {
 		return Undated
 	}
@@ -150,15 +154,16 @@ func (v *Votes) Pushed(i int, p *Push, st *member.State, at time.Time, most time
 }
 
 // endOfPushed dates a grant that the member made at p.Server (docs/protocol.md, "Pushes"): from the latest anchor of
-// this connection, or, before any wait was answered, from the first wait's submission.
-func (v *Votes) endOfPushed(m *Voter, p *Push, epoch uint64, at time.Time, most time.Duration) (time.Time, bool) {
+// this connection, or, before any wait was answered, from the first wait's submission. It lasts as long as the member
+// says, which may be less than was asked for, and is never more.
+func (v *Votes) endOfPushed(m *Voter, p *Push, epoch uint64, at time.Time) (time.Time, bool) {
 	start := m.first
 	switch {
 	case p.Server <= 0: // the member does not vouch for it
 		return time.Time{}, false
 	case m.dating != undated:
 		var ok bool
-		if start, ok = m.anchor.Start(p.Server, at, v.drift); !ok || m.dating == stepped || m.anchor.Epoch != epoch {
+		if start, ok = m.anchor.Start(p.Server, at, v.terms.Drift); !ok || m.dating == stepped || m.anchor.Epoch != epoch {
 			return time.Time{}, false
 		}
 	case start.IsZero():
@@ -166,6 +171,10 @@ func (v *Votes) endOfPushed(m *Voter, p *Push, epoch uint64, at time.Time, most 
 	case clock.Until(start, at) > 0:
 		start = at
 	}
-	end := start.Add(clock.Validity(min(p.TTL, most), v.drift))
+	most := v.terms.Part
+	if v.token > 0 { // asked for by a re-join
+		most = v.terms.TTL
+	}
+	end := start.Add(clock.Validity(min(p.TTL, most), v.terms.Drift))
 	return end, clock.Until(end, at) > 0
 }

@@ -15,12 +15,19 @@ type Votes struct {
 	m     []Voter
 	given []permit.List // by member: the greatest token of each slot that was given up; nil: none was
 	need  int
-	want  int // for how many slots a vote has to be; 0: the lock has none
-	drift float64
+	terms Terms
 
 	raise  raise
 	agreed vote  // what is raised or won
 	token  int64 // of the lease, once it is won
+}
+
+// Terms are what an attempt asks members for.
+type Terms struct {
+	Slots int           // for how many slots a vote has to be; 0: the lock has none
+	TTL   time.Duration // of the vote of a lease
+	Part  time.Duration // of a vote that is granted while waiting
+	Drift float64
 }
 
 // Voter is one member, as far as its vote goes. A caller provides the memory of voters, and looks into none.
@@ -58,10 +65,9 @@ const (
 	Gone             // by the word of a renewal, the vote that it had for the lease is there no longer
 )
 
-// Begin begins with no votes in v, which is a zero Votes. There is one voter for each member. want is for how many slots a vote
-// has to be, 0 where the lock has none.
-func (v *Votes) Begin(voters []Voter, want int, drift float64) {
-	v.m, v.need, v.want, v.drift = voters, member.Majority(len(voters)), want, drift
+// Begin begins with no votes in v, which is a zero Votes. There is one voter for each member.
+func (v *Votes) Begin(voters []Voter, t Terms) {
+	v.m, v.need, v.terms = voters, member.Majority(len(voters)), t
 }
 
 // Need returns how many votes decide.
@@ -101,7 +107,7 @@ func (v *Votes) Valid(i int, now time.Time, states []member.State) bool {
 }
 
 // Whole reports whether the vote of member i is for as many slots as the attempt wants.
-func (v *Votes) Whole(i int) bool { return len(v.m[i].list) == v.want }
+func (v *Votes) Whole(i int) bool { return len(v.m[i].list) == v.terms.Slots }
 
 // Drop forgets the vote of member i.
 func (v *Votes) Drop(i int) { v.m[i].drop() }
