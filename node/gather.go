@@ -10,19 +10,13 @@ const (
 	deep = 3
 	// faraway is when an answer comes from a server that is not near.
 	faraway = 5 * time.Millisecond
-	// longestPause is how long calls gather for a far server at most, perTrip how many such pauses an answer takes at least.
-	longestPause, perTrip = time.Millisecond, 16
-	// several is how many calls come in a pause as a rule, or else there is none.
-	several = 4
 )
 
 // line is what decides whether a write waits for more calls.
 type line struct {
-	trip     time.Duration // how long a write took to be answered, 0 if that is not known
-	waiting  uint64        // calls to be written
-	bytes    int           // of those that are encoded
-	inFlight uint64        // calls that are written and not answered
-	spared   int64         // so many answers, the last ones, came when their attempts had ended without them
+	trip    time.Duration // how long a write took to be answered, 0 if that is not known
+	waiting uint64        // calls to be written
+	bytes   int           // of those that are encoded
 
 	oldest, before, last uint64 // the ends of the last three writes, as counts of calls
 }
@@ -38,20 +32,4 @@ func (l *line) until() uint64 {
 		return l.last
 	}
 	return l.oldest
-}
-
-// pause says how long the calls of the next write to a far server gather, from the first one on. They do only if nobody
-// waits for its answers, because attempts end without them, if several come in that time, and if they are fewer than one
-// command carries.
-func (l *line) pause() time.Duration {
-	pause := min(l.trip/perTrip, longestPause)
-	switch {
-	case l.trip < faraway || l.bytes >= inlineBytes:
-		return 0
-	case l.spared < enough || l.waiting >= joinMost:
-		return 0
-	case time.Duration(l.inFlight)*pause < several*l.trip:
-		return 0
-	}
-	return pause
 }

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -119,119 +117,27 @@ func TestLargeCallsDoNotGather(t *testing.T) {
 	all(t, calls, member.Answered)
 }
 
-// What is written waits for an answer of a near server, and for a moment if nobody waits for those of a far one.
+// What is written waits for an answer of a near server.
 func TestWhatAWriteWaitsFor(t *testing.T) {
-	near := line{trip: faraway - 1, oldest: 10, before: 20, last: 25, waiting: 1, inFlight: 25}
-	far := line{trip: 40 * longestPause, spared: enough, waiting: joinMost - 1, inFlight: 40 * several, oldest: 10, last: 25}
+	near := line{trip: faraway - 1, oldest: 10, before: 20, last: 25, waiting: 1}
 	for _, c := range []struct {
-		what  string
-		line  line
-		edit  func(l *line)
-		until uint64
-		pause time.Duration
+		what string
+		edit func(l *line)
+		want uint64
 	}{
-		{what: "near", line: near, until: 10},
-		{what: "behind a large write", line: near, edit: func(l *line) { l.last = l.before + enough }, until: 20 + enough},
-		{what: "behind a large write, one less than that", line: near,
-			edit: func(l *line) { l.last = l.before + enough; l.waiting = enough - 1 }, until: 20 + enough},
-		{what: "behind a large write, as many", line: near,
-			edit: func(l *line) { l.last = l.before + enough; l.waiting = enough }, until: 10},
-		{what: "behind one less than a large write", line: near, edit: func(l *line) { l.last = l.before + enough - 1 }, until: 10},
-		{what: "near, and nobody waits for it", line: near, edit: func(l *line) { l.spared, l.inFlight = enough, 1000 }, until: 10},
-		{what: "many bytes", line: near, edit: func(l *line) { l.bytes = inlineBytes }},
-		{what: "nothing known", line: near, edit: func(l *line) { l.trip, l.spared = 0, enough }},
-		{what: "far", line: far, pause: longestPause},
-		{what: "just far", line: far, edit: func(l *line) { l.trip = faraway }, pause: faraway / perTrip},
-		{what: "one answer less that nobody waited for", line: far, edit: func(l *line) { l.spared-- }},
-		{what: "enough calls", line: far, edit: func(l *line) { l.waiting++ }},
-		{what: "too few in flight", line: far, edit: func(l *line) { l.inFlight-- }},
-		{what: "just far, and enough in flight", line: far,
-			edit: func(l *line) { l.trip, l.inFlight = faraway, perTrip*several }, pause: faraway / perTrip},
-		{what: "just far, and too few in flight", line: far,
-			edit: func(l *line) { l.trip, l.inFlight = faraway, perTrip*several-1 }},
-		{what: "far, many bytes", line: far, edit: func(l *line) { l.bytes = inlineBytes }},
+		{"near", func(*line) {}, 10},
+		{"behind a large write", func(l *line) { l.last = l.before + enough }, 20 + enough},
+		{"behind a large write, one less than that", func(l *line) { l.last, l.waiting = l.before+enough, enough-1 }, 20 + enough},
+		{"behind a large write, as many", func(l *line) { l.last, l.waiting = l.before+enough, enough }, 10},
+		{"behind one less than a large write", func(l *line) { l.last = l.before + enough - 1 }, 10},
+		{"many bytes", func(l *line) { l.bytes = inlineBytes }, 0},
+		{"nothing known", func(l *line) { l.trip = 0 }, 0},
+		{"far", func(l *line) { l.trip = faraway }, 0},
 	} {
-		l := c.line
-		if c.edit != nil {
-			c.edit(&l)
-		}
-		if until, pause := l.until(), l.pause(); until != c.until || pause != c.pause {
-			t.Errorf("%s: until %d, pause %v, want %d, %v", c.what, until, pause, c.until, c.pause)
-		}
+		l := near
+		c.edit(&l)
+		require.Equal(t, c.want, l.until(), c.what)
 	}
-}
-
-// Calls gather for a far server until they are many or have waited for the pause. A dismissed flusher writes them, too. As
-// soon as somebody waits for answers of the server, no call gathers.
-func TestCallsGatherForAFarServerThatNobodyWaitsFor(t *testing.T) {
-	faked(t, nil, Config{PingInterval: time.Hour, StallTimeout: time.Hour}, func(t *testing.T, f *fake, n *Node) {
-		answer := f.hold("ECHO")
-		s := n.published.Load().session
-		s.probe.Store(math.MaxUint64) // it learns no more
-		s.trip.Store(int64(40 * longestPause))
-		expect := func(when string, submitted, want int) {
-			t.Helper()
-			for range submitted {
-				submit(n, "ECHO", "x")
-			}
-			synctest.Wait()
-			got := s.unwritten()
-			require.Equal(t, want, got, "%s: %d calls are not written, want %d", when, got, want)
-		}
-		pass := func(d time.Duration) {
-			time.Sleep(d)
-			synctest.Wait()
-		}
-		expect("somebody waits for its answers", 40*several, 0)
-		s.spared.Store(enough)
-		expect("first", 1, 1)
-		pass(longestPause / 2)
-		expect("more", 2, 3)
-		pass(longestPause/2 - 1)
-		expect("before the pause is over", 0, 3)
-		pass(1)
-		expect("the pause is over", 0, 0)
-		expect("again", 1, 1)
-		pass(longestPause - 1)
-		expect("one less than many", joinMost-2, joinMost-1)
-		expect("many", 1, 0)
-		expect("behind many", 1, 1)
-		pass(longestPause - 1)
-		expect("a pause of its own", 0, 1)
-		pass(1)
-		expect("a pause of its own is over", 0, 0)
-		expect("dismissed", 1, 1)
-		s.shrink()
-		s.shrink()
-		pass(longestPause)
-		expect("dismissed, and the pause is over", 0, 0)
-		expect("at last", 1, 1)
-		s.spared.Store(0)
-		expect("somebody waits again", 1, 0)
-		answer()
-		synctest.Wait()
-		calls, _ := s.inFlight()
-		require.Zero(t, calls, "%d calls are not answered", calls)
-	})
-}
-
-func TestWhoWaitsIsLearntFromAnswers(t *testing.T) {
-	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
-		s := n.published.Load().session
-		var over, open atomic.Bool
-		over.Store(true)
-		for i, c := range []struct {
-			ended *atomic.Bool
-			want  int64
-		}{{&over, 1}, {&over, 2}, {nil, 2}, {&over, 3}, {&open, 0}, {nil, 0}, {&over, 1}} {
-			call := newCall("PING")
-			call.Ended = c.ended
-			n.Submit(&call.Call)
-			synctest.Wait()
-			got := s.spared.Load()
-			require.True(t, call.Outcome == member.Answered && got == c.want, "call %d: %v, spared %d, want %d", i, call.Outcome, got, c.want)
-		}
-	})
 }
 
 // A server is near if a write was answered soon. What is not answered yet says nothing.

@@ -75,7 +75,6 @@ type session struct {
 	answeredBytes atomic.Int64
 
 	trip   atomic.Int64  // ns until an answer came to a write
-	spared atomic.Int64  // answers in a row whose attempts had ended without them
 	parked atomic.Bool   // calls wait in line for an answer to an earlier write, see holdsLocked
 	probe  atomic.Uint64 // not 0: when so many calls have left the line, the write at probed is answered
 	probed time.Time     // written while probe is 0, read by the reader while it is not
@@ -92,8 +91,6 @@ type session struct {
 	sent        uint64       // calls of queued whose bytes were handed to a write
 	ends        [deep]uint64 // sent, of the last writes
 	writes      int
-	paused      time.Time    // since when calls gather for a far server; zero if none do
-	armed       bool         // the flusher looks at them in time
 	flushing    bool         // somebody writes, or the flusher has been woken to
 	turn        bool         // with flushing: it is the flusher who writes
 	flusherUp   bool         // there is a flusher
@@ -116,7 +113,6 @@ type session struct {
 	heard time.Time    // the last answer arrived; read by the supervisor after end
 	joint member.Reply // of several calls
 	held  *member.Call // answered, and its WAIT is not
-	row   int64        // answers whose attempts had ended without them, since the last one that an attempt had not
 }
 
 // newSession starts the reader of a session over l. It ends after fail; end waits for it, and for the
@@ -460,52 +456,28 @@ func (s *session) writeInline(others int) {
 	}
 }
 
-// holdsLocked reports whether calls gather before they are written. Near a server, the reader has them written when an
-// earlier write is answered, see letGo. For a far one, the flusher does so in time.
+// holdsLocked reports whether calls gather before they are written. The reader has them written when an earlier write is
+// answered, see letGo.
 func (s *session) holdsLocked() bool {
-	gathers, left := s.gathersLocked()
-	if left > 0 && !s.armed {
-		s.armed = true
-		s.rouseLocked()
-	}
-	return gathers
-}
-
-// gathersLocked is holdsLocked, and left is not 0 if the flusher has to look again after that time, and may not know it.
-func (s *session) gathersLocked() (gathers bool, left time.Duration) {
 	l := s.lineLocked()
-	if pause := l.pause(); pause > 0 {
-		switch {
-		case s.paused.IsZero():
-			s.paused = time.Now()
-		case s.armed:
-			return true, 0
-		default:
-			pause -= time.Since(s.paused)
-		}
-		return pause > 0, max(pause, 0)
-	}
 	until := l.until()
 	if s.answered.Load() >= until {
-		return false, 0
+		return false
 	}
 	s.parked.Store(true)
-	return s.answered.Load() < until, 0 // or else the reader may have looked at parked before
+	return s.answered.Load() < until // or else the reader may have looked at parked before
 }
 
 // lineLocked is what decides whether a write waits.
 func (s *session) lineLocked() line {
-	answered := s.answered.Load()
 	return line{
-		trip: time.Duration(s.trip.Load()), spared: s.spared.Load(), bytes: len(s.wbuf),
-		waiting: s.queued - s.sent, inFlight: s.sent - answered,
+		trip: time.Duration(s.trip.Load()), bytes: len(s.wbuf), waiting: s.queued - s.sent,
 		oldest: s.ends[s.writes%deep], before: s.ends[(s.writes+deep-2)%deep], last: s.ends[(s.writes+deep-1)%deep],
 	}
 }
 
 // letGo is called by the reader when it has read all that has arrived.
 func (s *session) letGo() {
-	s.spared.Store(s.row)
 	if end := s.probe.Load(); end != 0 && s.answered.Load() >= end {
 		s.trip.Store(max(1, int64(s.now.Sub(s.probed))))
 		s.probe.Store(0)
@@ -528,7 +500,6 @@ func (s *session) takeLocked() []byte {
 	s.wbuf, s.spare = s.spare[:0], nil
 	s.sent = s.queued
 	s.parked.Store(false)
-	s.paused = time.Time{}
 	s.ends[s.writes%deep] = s.sent
 	s.writes++
 	if s.probe.Load() == 0 {
@@ -603,11 +574,6 @@ func (s *session) writeWithin(part []byte) error {
 // wakeLocked leaves the buffer to the flusher. flushing is set.
 func (s *session) wakeLocked() {
 	s.turn = true
-	s.rouseLocked()
-}
-
-// rouseLocked has the flusher look, and starts one if there is none.
-func (s *session) rouseLocked() {
 	switch {
 	case s.flusherUp:
 		s.kickLocked()
@@ -624,61 +590,39 @@ func (s *session) kickLocked() {
 	}
 }
 
-// flusher writes for callers that must not or may not, and what has gathered for a far server long enough. It ends when
-// the session breaks, or when it was dismissed and there is nothing to write.
+// flusher writes for callers that must not or may not. It ends when the session breaks, or when it was dismissed and there
+// is nothing to write.
 func (s *session) flusher() {
-	due := time.NewTimer(math.MaxInt64)
-	defer due.Stop()
-	for {
-		stays, again := s.flush()
-		if !stays {
-			return
-		}
-		if again > 0 {
-			due.Reset(again)
-		}
+	for s.flush() {
 		select {
 		case <-s.broken:
 			return
 		case <-s.kick:
-		case <-due.C:
 		}
 	}
 }
 
-// flush writes until nothing is left, or what is left gathers. It reports whether the flusher stays, and after what time
-// it has to look again, if that is not 0.
-func (s *session) flush() (stays bool, again time.Duration) {
+// flush writes until nothing is left, or what is left gathers. It reports whether the flusher stays.
+func (s *session) flush() bool {
 	for {
 		runtime.Gosched() // as in writeInline
 		s.mu.Lock()
 		if s.broke != nil {
 			s.mu.Unlock()
-			return false, 0
+			return false
 		}
-		s.armed = false
-		if !s.flushing && !s.emptyLocked() { // a pause may be over
-			s.flushing, s.turn = true, true
-		}
-		write := s.turn && !s.emptyLocked() // without its turn it was dismissed, and a caller may write
-		if write {
-			var gathers bool
-			gathers, again = s.gathersLocked()
-			write = !gathers
-		}
-		if !write {
+		if !s.turn || s.emptyLocked() || s.holdsLocked() { // without its turn it was dismissed, and a caller may write
 			s.flushing, s.turn = s.flushing && !s.turn, false
-			s.armed = again > 0
-			stays = !s.dismissed || s.armed
-			s.flusherUp = stays
+			s.flusherUp = !s.dismissed
+			stays := s.flusherUp
 			s.mu.Unlock()
-			return stays, again
+			return stays
 		}
 		buf := s.takeLocked()
 		s.mu.Unlock()
 		if err := s.write(buf); err != nil {
 			s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
-			return false, 0
+			return false
 		}
 		s.mu.Lock()
 		s.giveLocked(buf)
@@ -764,11 +708,6 @@ func (s *session) leave(entry slot) {
 func (s *session) complete(entry slot) {
 	c := entry.call
 	c.At = s.now
-	if c.Over() {
-		s.row++
-	} else if c.Ended != nil {
-		s.row = 0
-	}
 	if c.Reply.Kind != '-' {
 		s.leave(entry)
 		c.Outcome = member.Answered
