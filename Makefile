@@ -190,6 +190,7 @@ redis: ## Install redis-server if it is missing
 .PHONY: storages
 storages: ## Install servers that tests of fencing run on, and that Debian does not have
 	GOFLAGS= go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	@integration/fencing/mysql/fetch || echo "no MySQL: it comes from the packages of Ubuntu 22.04, with apt-get" >&2
 	@if command -v mvn >/dev/null; then mvn -q -B -f integration/fencing/dynamodb/pom.xml dependency:copy-dependencies -DoutputDirectory=target/lib; \
 	else echo "no mvn: without DynamoDB Local (Debian: apt-get install openjdk-17-jdk-headless maven)" >&2; fi
 

@@ -30,13 +30,13 @@
 //	PostgreSQL read committed   right                   a lost update
 //	           repeatable read  right                   error 40001
 //	           serializable     right                   error 40001
-//	MariaDB    read committed   right                   a lost update
+//	MySQL      read committed   right                   a lost update
 //	           repeatable read  right                   a lost update
 //	           serializable     right                   waits, or error 1205 or 1213
 //	SQLite     any              right                   SQLITE_BUSY
 //
-// The tests play each cell on PostgreSQL 15, MariaDB 10.11 and SQLite 3. MySQL 8 has the same
-// statements and locks, and no test runs on it.
+// The tests play each cell on PostgreSQL 15, also behind PgBouncer, MySQL 8.0, MariaDB 10.11, which
+// has the same cells, and SQLite 3.
 //
 // # What the function may not do
 //

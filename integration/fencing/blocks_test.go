@@ -104,7 +104,7 @@ func used(text string) (all string) {
 // and with the same rows.
 func TestSQLOfDocumentsFences(t *testing.T) {
 	each(t, func(t *testing.T, d *database) {
-		db, kind := d.connect(t), t.Name()[strings.LastIndex(t.Name(), "/")+1:]
+		db, kind := d.connect(t), map[fencesql.Dialect]string{fencesql.PostgreSQL: "PostgreSQL", fencesql.MySQL: "MariaDB", fencesql.SQLite: "SQLite"}[d.dialect]
 		conn := rt.Must(db.Conn(t.Context()))(t)
 		defer conn.Close()
 		// one runs a statement, and returns what it reads first; 0 for no row.

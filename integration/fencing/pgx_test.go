@@ -97,9 +97,14 @@ func pgxReady(t *testing.T) (*database, fencetest.Fixture, *fencepgx.Guard, *pgx
 
 func TestPgxIsAGuard(t *testing.T) {
 	t.Parallel()
-	d := postgres(t)
-	fencetest.Run(t, d.pgxFixture)
-	fencetest.RunSet(t, d.pgxFixture, 30)
+	for name, start := range map[string]func(testing.TB) *database{"PostgreSQL": postgres, "PgBouncer": pgbouncer} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := start(t)
+			fencetest.Run(t, d.pgxFixture)
+			fencetest.RunSet(t, d.pgxFixture, 30)
+		})
+	}
 }
 
 // batches counts the messages after which a program waits for an answer.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,7 +41,7 @@ type database struct {
 
 // each runs a test on every kind of database, side by side.
 func each(t *testing.T, test func(t *testing.T, d *database)) {
-	for name, start := range map[string]func(testing.TB) *database{"PostgreSQL": postgres, "MariaDB": mariadb, "SQLite": sqlite} {
+	for name, start := range map[string]func(testing.TB) *database{"PostgreSQL": postgres, "PgBouncer": pgbouncer, "MariaDB": mariadb, "MySQL": mysql8, "SQLite": sqlite} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, start(t))
@@ -60,6 +61,7 @@ type shared struct {
 var (
 	oneOfPostgres = &shared{kind: dbtest.Postgres}
 	oneOfMariaDB  = &shared{kind: dbtest.MariaDB}
+	oneOfMySQL    = &shared{kind: dbtest.MySQL("mysql/target")}
 )
 
 func (s *shared) take(t testing.TB) *dbtest.Server {
@@ -76,7 +78,7 @@ func (s *shared) take(t testing.TB) *dbtest.Server {
 // TestMain ends the servers.
 func TestMain(m *testing.M) {
 	m.Run()
-	for _, s := range []*shared{oneOfPostgres, oneOfMariaDB, oneOfVersityGW, oneOfEtcd, oneOfDynamoDB} {
+	for _, s := range []*shared{oneOfPostgres, oneOfMariaDB, oneOfMySQL, oneOfVersityGW, oneOfEtcd, oneOfDynamoDB} {
 		if s.s != nil {
 			_ = s.s.Close()
 		}
@@ -95,8 +97,24 @@ func postgres(t testing.TB) *database {
 	return &database{fencesql.PostgreSQL, func() (*sql.DB, error) { return sql.Open("pgx", source(name)) }, s.Restart, source(name)}
 }
 
-func mariadb(t testing.TB) *database {
-	s := oneOfMariaDB.take(t)
+// pgbouncer is PostgreSQL behind one. A connection has another server's connection in each transaction.
+func pgbouncer(t testing.TB) *database {
+	d := postgres(t)
+	kind := dbtest.PgBouncer(oneOfPostgres.s)
+	if err := kind.Available(); err != nil {
+		t.Skip(err)
+	}
+	s := rt.Must(kind.Start(t.Context()))(t)
+	t.Cleanup(func() { _ = s.Close() })
+	source := strings.Replace(d.source, "host="+oneOfPostgres.s.Dir, "host="+s.Dir+" port=6432 default_query_exec_mode=exec", 1)
+	return &database{fencesql.PostgreSQL, func() (*sql.DB, error) { return sql.Open("pgx", source) }, d.restart, source}
+}
+
+func mariadb(t testing.TB) *database { return ofMySQL(t, oneOfMariaDB) }
+func mysql8(t testing.TB) *database  { return ofMySQL(t, oneOfMySQL) }
+
+func ofMySQL(t testing.TB, of *shared) *database {
+	s := of.take(t)
 	source := func(name string) string { return "root@unix(" + s.Socket() + ")/" + name }
 	name := fmt.Sprint("test", databases.Add(1))
 	created(t, "mysql", source(""), "CREATE DATABASE "+name)

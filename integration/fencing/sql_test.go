@@ -105,7 +105,7 @@ func TestHolderThatStopsInsideATransactionBlocksForAWhile(t *testing.T) {
 		}
 	}
 	for name, open := range map[string]func(t *testing.T) fencetest.Fixture{
-		"PostgreSQL": over(postgres), "MariaDB": over(mariadb), "pgx": func(t *testing.T) fencetest.Fixture {
+		"PostgreSQL": over(postgres), "PgBouncer": over(pgbouncer), "MariaDB": over(mariadb), "MySQL": over(mysql8), "pgx": func(t *testing.T) fencetest.Fixture {
 			d := postgres(t)
 			pool := d.pgxFixture(t).Storage.(pgxRows).pool
 			g := rt.Must(fencepgx.New(pool, fencepgx.HoldTimeout(time.Second)))(t)
@@ -141,7 +141,7 @@ func TestHolderThatStopsWhileItReads(t *testing.T) {
 		case fencesql.PostgreSQL:
 			rows10MB = "SELECT repeat('x', 1000) FROM generate_series(1, 10000)"
 		case fencesql.MySQL:
-			rows10MB = "SELECT repeat('x', 1000) FROM seq_1_to_10000"
+			rows10MB = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100) SELECT repeat('x', 1000) FROM n AS a, n AS b"
 		default:
 			t.Skip("NO SERVER: SQLite cannot end a transaction of another process")
 		}

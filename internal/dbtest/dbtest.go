@@ -65,6 +65,49 @@ var MariaDB = Kind{
 	},
 }
 
+// MySQL is MySQL 8. The folder has the files of Debian packages: see integration/fencing/mysql/fetch.
+func MySQL(folder string) Kind {
+	dir, err := filepath.Abs(folder)
+	if err != nil {
+		dir = folder
+	}
+	libraries := filepath.Join(dir, "usr/lib/x86_64-linux-gnu")
+	command := func(s *Server, args ...string) *exec.Cmd {
+		cmd := exec.Command(filepath.Join(dir, "usr/sbin/mysqld"), append([]string{"--no-defaults", "--basedir=" + filepath.Join(dir, "usr"),
+			"--datadir=" + s.data(), "--innodb-buffer-pool-size=16M", "--innodb-log-file-size=16M", "--disable-log-bin", "--secure-file-priv=NULL", "--innodb-rollback-on-timeout"}, args...)...)
+		if os.Getuid() == 0 {
+			cmd.Args = append(cmd.Args, "--user=root")
+		}
+		cmd.Env = []string{"LD_LIBRARY_PATH=" + libraries + ":" + filepath.Join(dir, "lib/x86_64-linux-gnu")}
+		return cmd
+	}
+	return Kind{
+		name: "MySQL", missing: "MYSQL MISSING: no mysqld in " + dir + "; make storages fetches it, with apt-get",
+		server: filepath.Join(dir, "usr/sbin/mysqld"), ours: true,
+		install: func(s *Server) *exec.Cmd { return command(s, "--initialize-insecure") },
+		run: func(s *Server) *exec.Cmd {
+			return command(s, "--socket="+s.Socket(), "--skip-networking", "--mysqlx=0", "--pid-file="+filepath.Join(s.Dir, "pid"), "--tmpdir="+s.Dir)
+		},
+	}
+}
+
+// PgBouncer stands before a PostgreSQL, and gives a server's connection to a client for a transaction.
+func PgBouncer(behind *Server) Kind {
+	return Kind{
+		name: "PgBouncer", missing: "PGBOUNCER MISSING: no pgbouncer; install it (Debian: apt-get install pgbouncer)",
+		server: "pgbouncer", folders: []string{"/usr/sbin", "/usr/local/sbin"}, socket: ".s.PGSQL.6432",
+		run: func(s *Server) *exec.Cmd {
+			settings := "[databases]\n* = host=" + behind.Dir + " user=postgres\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = " + s.Dir +
+				"\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 20\nserver_login_retry = 0.05\n"
+			file := filepath.Join(s.Dir, "settings")
+			if err := os.WriteFile(file, []byte(settings), 0o644); err != nil {
+				return exec.Command("no such program", err.Error())
+			}
+			return exec.Command(filepath.Join(s.bin, "pgbouncer"), file)
+		},
+	}
+}
+
 // VersityGW is a server of S3 over files. The access key is "key", its secret "secret".
 var VersityGW = Kind{
 	name: "versitygw", missing: "VERSITYGW MISSING: no versitygw in PATH, or in the folder of go install; make storages installs it",
@@ -289,7 +332,7 @@ func (s *Server) lend(cmd *exec.Cmd) error {
 		return err
 	}
 	cmd.Dir = s.Dir
-	cmd.Env = append(os.Environ(), "HOME="+s.Dir, "TMPDIR="+s.Dir)
+	cmd.Env = slices.Concat(os.Environ(), cmd.Env, []string{"HOME=" + s.Dir, "TMPDIR=" + s.Dir})
 	cmd.SysProcAttr = dying()
 	if os.Getuid() != uid {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: true}

@@ -2,5 +2,5 @@
 // their own, with a socket, or with a free port if they have no sockets. They die with Close, and with
 // this process if the system can do that.
 //
-// Start at Postgres, MariaDB, VersityGW, Etcd and DynamoDB. The package imports no driver.
+// Start at Postgres, PgBouncer, MariaDB, MySQL, VersityGW, Etcd and DynamoDB. The package imports no driver.
 package dbtest
