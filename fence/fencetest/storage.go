@@ -141,7 +141,7 @@ func endedTransactions(t testing.TB, f Fixture) {
 			want(t, f, e.Name, "seven")
 		case !claimed && err == nil:
 			want(t, f, e.Name, "six")
-		case !claimed:
+		case !claimed && !e.Stays: // the claim may have had too little time
 			want(t, f, e.Name, "five")
 		}
 		put(t, f, e.Name, 8, "eight")
