@@ -60,7 +60,7 @@ func (m *machine) run(t *testing.T, env []string, args ...string) *ofBlock {
 	}
 	p := &ofBlock{cmd: exec.CommandContext(t.Context(), args[0], args[1:]...), ended: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = m.dir, &p.out, &p.out
-	for _, v := range env {
+	for _, v := range append(env, "REDLOCK_MEMBER_TIMEOUT="+patience.String()) { // a busy machine is none of the documents' business
 		p.cmd.Env = append(p.cmd.Env, m.here(v))
 	}
 	require.NoError(t, p.cmd.Start())
