@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
 
 // These variables tell a redlock that a command starts about those around it.
 const (
-	holdingEnv = "REDLOCK_HOLDING" // the locks that they hold, with the tokens: name:token,name:token
+	holdingEnv = "REDLOCK_HOLDING" // the locks that they hold, with the tokens: name:token,name:token; name/slot:token of a permit
 	removedEnv = "REDLOCK_REMOVED" // the variables that they removed from the environment
 )
 
@@ -55,11 +56,15 @@ func (c *connection) environment(ours []string, held section, leases []*redlock.
 	return append(out, validity(held, len(c.set.Members))...)
 }
 
-// holding are the locks of leases for holdingEnv. Permits are held beside each other.
+// holding are the locks of leases for holdingEnv.
 func (c *connection) holding(leases []*redlock.Lease) (all []string) {
 	for _, l := range leases {
+		name := url.QueryEscape(c.set.Prefix + l.Key())
+		for _, s := range l.Slots() {
+			all = append(all, fmt.Sprintf("%s/%d:%d", name, s.Number, s.Token))
+		}
 		if len(l.Slots()) == 0 {
-			all = append(all, fmt.Sprintf("%s:%d", url.QueryEscape(c.set.Prefix+l.Key()), l.Token()))
+			all = append(all, fmt.Sprintf("%s:%d", name, l.Token()))
 		}
 	}
 	return all
@@ -69,29 +74,102 @@ func holdingFrom(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
 }
 
+// around is what a redlock around this process holds until this process has ended.
+type around struct {
+	name  string
+	slot  int // -1: it is no permit
+	token uint64
+}
+
+func allAround() (all []around) {
+	for _, one := range holdingFrom(os.Getenv(holdingEnv)) {
+		escaped, number, _ := strings.Cut(one, ":")
+		escaped, slot, permit := strings.Cut(escaped, "/")
+		name, _ := url.QueryUnescape(escaped)
+		a := around{name: name, slot: -1}
+		var errs [2]error
+		if a.token, errs[0] = strconv.ParseUint(number, 10, 64); permit {
+			a.slot, errs[1] = strconv.Atoi(slot)
+		}
+		if errs == [2]error{} {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 // nested returns an error if one of the keys is that of a lock which a redlock around this process holds until this process has
 // ended. A wait for it would be for itself. The members are asked whether it is that lock indeed: they may be others, and it
 // may have been lost. Who does not wait is told what they say.
 func (c *connection) nested(ctx context.Context, keys []string, w *waiting, patience time.Duration) error {
-	if patience == 0 || w.limit != 0 {
+	if patience == 0 {
 		return nil
 	}
-	for _, around := range holdingFrom(os.Getenv(holdingEnv)) {
-		escaped, number, _ := strings.Cut(around, ":")
-		name, _ := url.QueryUnescape(escaped)
-		token, err := strconv.ParseUint(number, 10, 64)
-		i := slices.IndexFunc(keys, func(key string) bool { return c.set.Prefix+key == name })
-		if err != nil || i < 0 {
+	if w.limit != 0 {
+		return c.nestedPermits(ctx, keys[0], w)
+	}
+	for _, a := range allAround() {
+		i := slices.IndexFunc(keys, func(key string) bool { return c.set.Prefix+key == a.name })
+		if a.slot >= 0 || i < 0 {
 			continue
 		}
 		seen, err := c.Inspect(ctx, keys[i])
-		if err != nil || verified(seen, token) != yes || w.shared && seen.Kind == redlock.KindRead && !writerWaits(seen) {
+		if err != nil || verified(seen, a.token) != yes || w.shared && seen.Kind == redlock.KindRead && !writerWaits(seen) {
 			continue
 		}
 		return &exitError{w.code, fmt.Errorf("%w: the redlock that runs this command holds %q (token %d), so this one would wait for itself",
-			redlock.ErrHeld, keys[i], token)}
+			redlock.ErrHeld, keys[i], a.token)}
 	}
 	return nil
+}
+
+// nestedPermits is nested for a semaphore: the permits around this process leave fewer slots than it wants.
+func (c *connection) nestedPermits(ctx context.Context, key string, w *waiting) error {
+	all := slices.DeleteFunc(allAround(), func(a around) bool { return a.slot < 0 || a.name != c.set.Prefix+key })
+	if len(all) == 0 {
+		return nil
+	}
+	in, err := c.InspectSemaphore(ctx, key)
+	if err != nil {
+		return nil
+	}
+	limit, held := w.limit, 0
+	if in.Limit >= 0 {
+		limit = in.Limit
+	}
+	for _, a := range all {
+		if a.slot < limit && permitVerified(in, a) {
+			held++
+		}
+	}
+	if want := max(1, w.seats); held > 0 && held+want > limit {
+		return &exitError{w.code, fmt.Errorf("%w: the redlock that runs this command holds %d of the %d slots of %q, and this one wants %d, so it would wait for itself",
+			redlock.ErrHeld, held, limit, key, want)}
+	}
+	return nil
+}
+
+// permitVerified reports whether the permit is held under its token, as verified does for a lock.
+func permitVerified(in *redlock.SemaphoreInspection, a around) bool {
+	below, top := make(map[string]int), make(map[string]uint64) // by owner
+	for _, m := range in.Members {
+		for _, v := range m.Votes {
+			for _, s := range v.Slots {
+				if s.Number != a.slot {
+					continue
+				}
+				if top[v.Owner] = max(top[v.Owner], s.Token); s.Token <= a.token {
+					below[v.Owner]++
+				}
+			}
+		}
+	}
+	for owner, n := range below {
+		if n >= member.Majority(len(in.Members)) && a.token <= top[owner] {
+			return true
+		}
+	}
+	return false
 }
 
 // writerWaits reports whether somebody waits to be alone. A new reader waits for that one, which waits for those that read.
