@@ -1,12 +1,14 @@
 package main
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -112,6 +114,9 @@ func TestDoctorFindsTheSetsThatCannotLockAndNoOthers(t *testing.T) {
 				assert.Equal(t, 2, code)
 				want(t, r, doctor.Critical, tc.says)
 				assert.False(t, r.Restart)
+				if regexp.MustCompile(`^\^(writes|replica)`).MatchString(tc.says) {
+					assert.Equal(t, "refusing", r.Members[0].State)
+				}
 				return
 			}
 			assert.Less(t, code, 2, "%+v", r.Findings)
@@ -121,4 +126,19 @@ func TestDoctorFindsTheSetsThatCannotLockAndNoOthers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A clock that runs at another rate than ours is critical. The server is an embedded one: a real one has the clock of this
+// machine.
+func TestDoctorFindsAClockThatIsFast(t *testing.T) {
+	t.Parallel()
+	members, urls := embedded(t, 1)
+	members.Embedded(0).SetRate(1.02)
+	code, stdout := 0, ""
+	within := rt.Within(t, patience)
+	for !regexp.MustCompile(`critical +clock rate: .* \+\d+ ppm`).MatchString(stdout) { // a reading may take too long
+		require.NoError(t, within.Err(), stdout)
+		code, stdout, _ = command(t, "doctor", "--sample", "1s", "--members", urls[0])
+	}
+	assert.Equal(t, 2, code)
 }

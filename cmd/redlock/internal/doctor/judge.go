@@ -191,7 +191,7 @@ func (j *judge) number() {
 
 // votes reports whether the member votes for locks of some name, as far as can be seen.
 func (f *Facts) votes() bool {
-	return slices.ContainsFunc(f.servers(), func(s *Facts) bool { return s.state() == "voting" && s.WriteErr == nil && !s.lonely() })
+	return slices.ContainsFunc(f.servers(), func(s *Facts) bool { return s.state() == "voting" })
 }
 
 // voting counts them.
@@ -462,11 +462,11 @@ func (j *judge) clocks(f *Facts) {
 	}
 }
 
-// state of a member, as redlock.Client.Members tells it.
+// state of a member, as redlock.Client.Members tells it, or "refusing": it would vote, and takes no writes.
 func (f *Facts) state() string {
 	run := f.Info["run_id"]
 	if parts := f.Parts; len(parts) > 0 { // that of the worst master
-		states := []string{"voting", "restoring", "quarantined", "new", "joined", "replaced", "restarted", "unknown", "down"}
+		states := []string{"voting", "refusing", "restoring", "quarantined", "new", "joined", "replaced", "restarted", "unknown", "down"}
 		worst := 0
 		for i := range parts {
 			worst = max(worst, slices.Index(states, parts[i].state()))
@@ -492,6 +492,8 @@ func (f *Facts) state() string {
 		return "quarantined"
 	case f.State == "g":
 		return "restoring"
+	case f.WriteErr != nil || f.lonely():
+		return "refusing"
 	}
 	return "voting"
 }
@@ -676,10 +678,10 @@ func (j *judge) restart() {
 	var not []string
 	for i := range j.all {
 		switch s := j.all[i].state(); {
+		case s == "refusing":
+			not = append(not, j.all[i].Member+" refuses writes")
 		case s != "voting":
 			not = append(not, j.all[i].Member+" is "+s)
-		case slices.ContainsFunc(j.all[i].servers(), func(f *Facts) bool { return f.lonely() || f.WriteErr != nil }):
-			not = append(not, j.all[i].Member+" refuses writes")
 		default:
 			voting++
 		}
