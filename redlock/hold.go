@@ -443,7 +443,7 @@ func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	h.mu.Lock()
 	switch {
 	case yes:
-		h.b.Renewed(i, true, round.Sent.Add(clock.Validity(round.TTL, h.c.cfg.Drift)))
+		h.b.Renewed(i, c.State.Gen, true, round.Sent.Add(clock.Validity(round.TTL, h.c.cfg.Drift)))
 	case c.Outcome == member.Answered && h.b.Permits() != nil:
 		h.b.GaveUp(i)
 	}

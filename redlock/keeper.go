@@ -659,7 +659,7 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 			}
 		}
 	}
-	n.book(c.Index, 0, c.Reply.Elems)
+	n.book(c.Index, c.State.Gen, 0, c.Reply.Elems)
 	for j := range c.Reply.Elems {
 		if c.Reply.Elems[j].Int == 0 && !n.adopt {
 			n.rejoin(j, c.Index)
@@ -684,7 +684,7 @@ func (n *renewal) requested(r *quorum.Round, c *member.Call) {
 // majority of ours renews a lease, a majority of refusals ends it at once. Silence is neither; the
 // validity ends it in time. All of a script at once: with thousands of leases, what is done for
 // each is what they cost.
-func (n *renewal) book(i, first int, words []member.Reply) {
+func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 	need := n.k.c.need
 	var won, lost uint64 // by item; perCall of them
 	n.mu.Lock()
@@ -719,7 +719,7 @@ func (n *renewal) book(i, first int, words []member.Reply) {
 			end = n.end(ttl)
 		}
 		it.l.hold.mu.Lock()
-		it.l.hold.b.Renewed(i, words[j].Int > 0, end)
+		it.l.hold.b.Renewed(i, gen, words[j].Int > 0, end)
 		it.l.hold.mu.Unlock()
 	}
 	if won|lost == 0 {
@@ -858,7 +858,7 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	r.n.items[r.j].l.hold.rejoined(round, c)
 	yes := took && c.State.Gen == r.n.k.c.state(c.Index).Gen
 	if yes {
-		r.n.book(c.Index, r.j, []member.Reply{{Int: 1}})
+		r.n.book(c.Index, c.State.Gen, r.j, []member.Reply{{Int: 1}})
 	}
 	r.n.heard(false)
 	return ballot.VoteOf(c.Outcome, yes)

@@ -286,8 +286,12 @@ func (b *Ballot) Wishes(i int, gen uint64, sent time.Time) {
 // Wishing reports whether the next grant of member i is what the lease has wished for.
 func (b *Ballot) Wishing(i int) bool { return b.core.Wishing(i) }
 
-// Renewed books a member's word in a renewal: it has the lease until end, or it does not have it.
-func (b *Ballot) Renewed(i int, ok bool, end time.Time) {
+// Renewed books a member's word in a renewal or re-join of generation gen: it has the lease until end, or it does not
+// have it.
+func (b *Ballot) Renewed(i int, gen uint64, ok bool, end time.Time) {
+	if ok { // else the next word of the generation that gives a vote back would drop it
+		b.enter(i, gen)
+	}
 	b.core.Renewed(i, ok, end)
 	if ok {
 		b.m[i].found()

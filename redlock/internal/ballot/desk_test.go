@@ -378,7 +378,7 @@ func (c *clerk) event(word string) string {
 		})
 	case "renewed":
 		return c.each(func(i int) quorum.Vote {
-			c.Renewed(i, c.args[1] == "yes", c.now.Add(c.terms.TTL))
+			c.Renewed(i, 0, c.args[1] == "yes", c.now.Add(c.terms.TTL))
 			return 0
 		})
 	case "raised":

@@ -17,16 +17,27 @@ func TestRenewalMovesTheEndOfAVote(t *testing.T) {
 	now := time.Now()
 	b := Adopt("me:1", NewRoom(3), usual, 7)
 	require.Zero(t, b.Votes(now))
-	b.Renewed(0, true, now.Add(time.Second))
-	b.Renewed(1, false, time.Time{})
+	b.Renewed(0, 0, true, now.Add(time.Second))
+	b.Renewed(1, 0, false, time.Time{})
 	require.Equal(t, 1, b.Votes(now), "the member that was asked and has it")
 	require.Zero(t, b.Votes(now.Add(2*time.Second)))
-	b.Renewed(0, true, now.Add(5*time.Second))
-	b.Renewed(0, true, now.Add(3*time.Second))
+	b.Renewed(0, 0, true, now.Add(5*time.Second))
+	b.Renewed(0, 0, true, now.Add(3*time.Second))
 	require.Equal(t, 1, b.Votes(now.Add(4*time.Second)), "a late answer does not shorten it")
 	require.Zero(t, b.Votes(now.Add(6*time.Second)))
-	b.Renewed(0, false, time.Time{})
+	b.Renewed(0, 0, false, time.Time{})
 	require.Zero(t, b.Votes(now), "the member does not have it any more")
+}
+
+func TestVoteThatIsRegainedIsOfTheGenerationThatGivesItBack(t *testing.T) {
+	now := time.Now()
+	b := Adopt("me:1", NewRoom(3), usual, 7)
+	b.Renewed(0, 1, true, now.Add(time.Second))
+	b.Renewed(0, 2, true, now.Add(time.Second)) // the member has restarted
+	require.False(t, b.Pushed(0, Push{Push: core.Push{Token: 5}}, member.State{Votes: true, Gen: 2}, now), "a grant below it")
+	require.False(t, b.Lacks(0, now), "the first word of that generation drops what was given before it")
+	b.Renewed(0, 3, false, time.Time{})
+	require.True(t, b.Lacks(0, now))
 }
 
 // "Not yours" is what a release wants to hear from a member that never voted, and a loss where the vote was ours.
@@ -34,10 +45,10 @@ func TestReleaseIsConfirmedByWhatTheMemberHad(t *testing.T) {
 	answered := func(n int64) *Answer { return &Answer{Answer: core.Answer{Outcome: member.Answered, N: n}} }
 	b := Adopt("me:1", NewRoom(4), usual, 7)
 	end := time.Now().Add(time.Second)
-	b.Renewed(0, true, end)
-	b.Renewed(1, true, end)
-	b.Renewed(2, true, end)
-	b.Renewed(2, false, time.Time{})
+	b.Renewed(0, 0, true, end)
+	b.Renewed(1, 0, true, end)
+	b.Renewed(2, 0, true, end)
+	b.Renewed(2, 0, false, time.Time{})
 
 	require.False(t, b.ReleaseAnswered(0, &Answer{Answer: core.Answer{Outcome: member.Unknown, N: 1}}), "no answer")
 	require.Zero(t, b.Disowned())
@@ -64,7 +75,7 @@ func TestVoteThatALeaseHasWishedForCountsFromItsPush(t *testing.T) {
 	now := time.Now()
 	states := []member.State{{Votes: true, Gen: 2}}
 	b := Adopt("me:1", NewRoom(3), usual, 7)
-	b.Renewed(0, true, now.Add(time.Second))
+	b.Renewed(0, 0, true, now.Add(time.Second))
 	b.Wishes(0, 2, now)
 	require.True(t, b.Lacks(0, now), "the member has said that it is another's")
 	require.True(t, b.Wishing(0))
