@@ -91,7 +91,7 @@ func (e *SilentError) Error() string {
 // scripts are not exact. Counters begin at the server's time in µs. They get there only by a clock
 // beyond the year 2255, or if somebody sets them by hand.
 var ErrTokensExhausted = errors.New("no token is left: a clock beyond the year 2255, or a hand, has set the lock's counter;" +
-	" correct the clock, and while no lock of the bucket is held, delete its field, and the field base, of redquorum:tokens at all members")
+	" correct the clock, and while no lock of the bucket is held, delete its field of redquorum:tokens at all members")
 
 // ErrQuarantined: the member may have forgotten its votes, and does not vote yet. The error in the
 // chain is a *QuarantineError.

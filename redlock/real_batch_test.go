@@ -388,9 +388,6 @@ func TestBatchDrawsTheTokensOfFreeLocks(t *testing.T) {
 			require.True(t, between(before, s.batch(asks...)[3].(int64), s.now()), "the bucket begins")
 
 			asks = begin()
-			s.ask("HSET", member.TokensKey, "base", "1600000000000000")
-			require.Equal(t, int64(1_600_000_000_000_001), s.batch(asks...)[4])
-			asks = begin()
 			s.tag = "run 1"
 			all = s.batch(asks...)
 			require.ErrorContains(t, all[4].(error), "FORGOT marker")

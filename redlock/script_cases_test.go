@@ -647,8 +647,6 @@ func (s *serverSite) edit(words []string) string {
 		s.ask("HSET", member.MarkerKey, "id", words[1])
 	case "counter":
 		s.ask("HSET", member.TokensKey, bucket, words[1])
-	case "base":
-		s.ask("HSET", member.TokensKey, "base", words[1])
 	case "elsewhere":
 		s.ask("HSET", member.TokensKey, "other", words[1])
 	case "renewed":

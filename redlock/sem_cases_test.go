@@ -251,8 +251,6 @@ func (p *permits) event(play *scriptPlay, word string, args []string) string {
 		return cmp.Or(n, "none")
 	case "marker":
 		p.ask("HSET", member.MarkerKey, "id", args[0])
-	case "base":
-		p.ask("HSET", member.TokensKey, "base", args[0])
 	case "forget":
 		p.ask("DEL", member.TokensKey)
 	case "lapse": // the permits of an owner have ended, and nobody has looked since

@@ -165,7 +165,7 @@ type Spec struct {
 	Shapes  []string // work that it is fit for
 	Alone   []string // work of Shapes that it is fit for with one member only
 	Floor   bool     // no library: the least that any library has to do
-	Level   bool     // its members' token counters are brought into step before it begins
+	Level   bool     // its members' token counters are brought into step before it begins, as each slot's first use does
 	Leaves  string   // why a minority of members may keep a key until its lease ends; empty: never
 	Inner   []string // commands that only run inside its scripts, as INFO commandstats names them
 	Child   *Child   // another runtime; nil: Open

@@ -9,15 +9,15 @@ import (
 
 func init() {
 	register(Spec{
-		Name: "redquorum", Kind: Redis,
+		Name: "redquorum", Kind: Redis, Level: true,
 		Note:   "this library, defaults",
 		Shapes: []string{Uncontended, Shared, Separate, InOrder, ReadWrite, Together, Sets, Room, Permits, Arrivals, Leading, Returning, Renewed, Memory},
 		Inner:  ourInner,
 		Open:   openRedquorum,
 	})
 	register(Spec{
-		Name: "redquorum-level", Kind: Redis, Level: true,
-		Note:   "this library, with token counters that are in step already, as those of members in use are",
+		Name: "redquorum-new", Kind: Redis,
+		Note:   "this library at members whose token counters were never used: the first lock of each slot takes a second round",
 		Shapes: []string{Uncontended, Separate},
 		Inner:  ourInner,
 		Open:   openRedquorum,

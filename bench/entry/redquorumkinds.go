@@ -12,7 +12,7 @@ import (
 // These entries are what this library's kinds of locks are compared with.
 func init() {
 	register(Spec{
-		Name: "redquorum-mutex", Kind: Redis, Inner: ourInner,
+		Name: "redquorum-mutex", Kind: Redis, Level: true, Inner: ourInner,
 		Note:   "this library's Mutex as a yardstick: for readers as for writers (W9), in its own order (W3f), for one name of all (W10), for a permit (W11)",
 		Shapes: []string{InOrder, ReadWrite, Sets, Room},
 		Open: func(ctx context.Context, env Env) (Locker, error) {
@@ -24,7 +24,7 @@ func init() {
 		},
 	})
 	register(Spec{
-		Name: "redquorum-each", Kind: Redis, Inner: ourInner,
+		Name: "redquorum-each", Kind: Redis, Level: true, Inner: ourInner,
 		Note:   "this library's Mutex, one name after the other",
 		Shapes: []string{Sets},
 		Open: func(ctx context.Context, env Env) (Locker, error) {

@@ -105,7 +105,7 @@ func TestCurvesHaveExponents(t *testing.T) {
 
 func TestTheBestPeerIsNamed(t *testing.T) {
 	w2 := suite.Cell{Workload: "W2", Members: 5, Callers: 64}
-	all := append(run(), slice(w2, "floor", 0, 9000), slice(w2, "redquorum", 0, 1000), slice(w2, "redquorum-level", 0, 2000),
+	all := append(run(), slice(w2, "floor", 0, 9000), slice(w2, "redquorum", 0, 1000), slice(w2, "redquorum-new", 0, 2000),
 		slice(w2, "redsync-rueidis", 0, 500), slice(w2, "redsync-goredis", 0, 100))
 	found := map[string][]Field{}
 	for _, row := range New(all).Targets().Rows {

@@ -32,25 +32,23 @@ func own(figure func(*suite.Slice) float64) func(*Row) Spread {
 }
 
 var (
-	cellW1    = suite.Cell{Workload: "W1", Callers: 1}
-	cellW2    = suite.Cell{Workload: "W2", Callers: 64}
-	cellW2b   = suite.Cell{Workload: "W2", Callers: 512}
-	cellW3    = suite.Cell{Workload: "W3", Callers: 8, HoldUS: 1000, Random: true}
-	cellW3d   = suite.Cell{Workload: "W3d", Callers: 8, HoldUS: 1000, Random: true}
-	cellW3f   = suite.Cell{Workload: "W3f", Callers: 8, HoldUS: 1000, Random: true}
-	cellW3f0  = suite.Cell{Workload: "W3f", Callers: 8}
-	cellW9    = suite.Cell{Workload: "W9", Callers: 64, Clients: 8, Reads: 95, HoldUS: 1000}
-	cellW9w   = suite.Cell{Workload: "W9w", Callers: 64, Clients: 8, Reads: 100, Writers: 1, HoldUS: 1000}
-	cellW9r   = suite.Cell{Workload: "W9r", Callers: 100, Clients: 100}
-	cellW12   = suite.Cell{Workload: "W12", Callers: 64, Limit: 8, HoldUS: 1000}
-	cellW13   = suite.Cell{Workload: "W13", Callers: 100, Count: 10_000}
-	cellW14   = suite.Cell{Workload: "W14", Callers: 8, Ask: work.AskResign}
-	cellW14c  = suite.Cell{Workload: "W14", Callers: 8, Ask: work.AskCrash}
-	cellW16   = suite.Cell{Workload: "W16", Clients: 300, Count: 16_384, Fault: server.Forget}
-	cellW6    = suite.Cell{Workload: "W6", Count: 10_000}
-	cellW7    = suite.Cell{Workload: "W7", Count: 10_000}
-	cellW8    = suite.Cell{Workload: "W8", Callers: 64}
-	cellW8one = suite.Cell{Workload: "W8", Callers: 1}
+	cellW1   = suite.Cell{Workload: "W1", Callers: 1}
+	cellW2   = suite.Cell{Workload: "W2", Callers: 64}
+	cellW2b  = suite.Cell{Workload: "W2", Callers: 512}
+	cellW3   = suite.Cell{Workload: "W3", Callers: 8, HoldUS: 1000, Random: true}
+	cellW3d  = suite.Cell{Workload: "W3d", Callers: 8, HoldUS: 1000, Random: true}
+	cellW3f  = suite.Cell{Workload: "W3f", Callers: 8, HoldUS: 1000, Random: true}
+	cellW3f0 = suite.Cell{Workload: "W3f", Callers: 8}
+	cellW9   = suite.Cell{Workload: "W9", Callers: 64, Clients: 8, Reads: 95, HoldUS: 1000}
+	cellW9w  = suite.Cell{Workload: "W9w", Callers: 64, Clients: 8, Reads: 100, Writers: 1, HoldUS: 1000}
+	cellW9r  = suite.Cell{Workload: "W9r", Callers: 100, Clients: 100}
+	cellW12  = suite.Cell{Workload: "W12", Callers: 64, Limit: 8, HoldUS: 1000}
+	cellW13  = suite.Cell{Workload: "W13", Callers: 100, Count: 10_000}
+	cellW14  = suite.Cell{Workload: "W14", Callers: 8, Ask: work.AskResign}
+	cellW14c = suite.Cell{Workload: "W14", Callers: 8, Ask: work.AskCrash}
+	cellW16  = suite.Cell{Workload: "W16", Clients: 300, Count: 16_384, Fault: server.Forget}
+	cellW6   = suite.Cell{Workload: "W6", Count: 10_000}
+	cellW7   = suite.Cell{Workload: "W7", Count: 10_000}
 )
 
 var targets = []target{
@@ -75,8 +73,6 @@ var targets = []target{
 	{"W7 bytes per waiter", cellW7, own(waiterBytes), true, each(4096), Number},
 	{"W7 goroutines per waiter", cellW7, own(goroutines), true, each(.01), Number},
 	{"W7 registered waiters", cellW7, own(registered), true, each(1), Number},
-	{"W8 second rounds, 1 caller", cellW8one, own(second), true, each(1), percent},
-	{"W8 second rounds, 64 callers", cellW8, own(second), true, each(1), percent},
 	{"W3f acquisitions/s, of redquorum-mutex", cellW3f, toRow("redquorum-mutex", throughput), false, each(.8), share},
 	{"W3f acquisitions/s, hold 0, of redquorum-mutex", cellW3f0, toRow("redquorum-mutex", throughput), false, each(.8), share},
 	{"W9 operations/s, to redquorum-mutex", cellW9, toRow("redquorum-mutex", throughput), false, each(8), times},
@@ -160,9 +156,9 @@ func (r *Report) Targets() Table {
 			return s, bound, wanted
 		}
 		line(goal.text, func(n int) (Spread, float64, bool) { return value("redquorum", n) }, goal.most, goal.show)
-		// The same with counters in step, which is no target.
-		line("… with counters level", func(n int) (Spread, float64, bool) {
-			s, bound, _ := value("redquorum-level", n)
+		// The same where no slot was used before, which is no target.
+		line("… on new servers", func(n int) (Spread, float64, bool) {
+			s, bound, _ := value("redquorum-new", n)
 			return s, bound, false
 		}, goal.most, goal.show)
 	}

@@ -23,8 +23,8 @@ for i = 1, #ARGV, 2 do
 end
 return 1`)
 
-// prime brings redquorum's token counters into step, as use does: each to its greatest value on all
-// members. It is for the entries that are to show what is left when no acquisition takes a second round.
+// prime brings redquorum's token counters into step, as the first use of each slot does: each to its greatest value
+// on all members.
 func prime(ctx context.Context, members []string) error {
 	var rounds secondRounds
 	var urls []string
@@ -51,9 +51,6 @@ func prime(ctx context.Context, members []string) error {
 			return err
 		}
 		for k, v := range have {
-			if k == "base" { // of the buckets that nobody used
-				continue
-			}
 			b, err := strconv.Atoi(k)
 			n, err2 := strconv.ParseInt(v, 10, 64)
 			if err != nil || err2 != nil || b < 0 || b >= buckets {

@@ -140,7 +140,7 @@ func (r *runner) entries(cell Cell) (out []*entry.Spec) {
 		case r.missing[spec.Name] || !spec.Fits(cell.Members, cell.shape()):
 		case cell.Fault != "" && (spec.Kind != entry.Redis || cell.Rate > 0 && spec.Child != nil):
 		case cell.Workload == "W8" && spec.Name != "floor" && spec.Name != "floor-scripts" && !strings.HasPrefix(spec.Name, "redquorum"):
-		case spec.Level && (r.Own != nil || cell.Fault != "" || !slices.Contains([]string{"W1", "W2", "W3d", "W8"}, cell.Workload)):
+		case spec.Name == "redquorum-new" && (r.Own != nil || cell.Fault != "" || !slices.Contains([]string{"W1", "W2", "W3d", "W8"}, cell.Workload)):
 		case cell.Workload == "W15" && spec.Name != "redquorum" && (spec.Name != "floor" || cell.Scale == ScaleHeld):
 		case r.Own != nil && spec.Kind != entry.Redis:
 		case spec.Child != nil && !slices.Contains([]string{work.Uncontended, work.Contended, work.ReadWrite, work.LetIn, work.Permits, work.Latch}, cell.work()):

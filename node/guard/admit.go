@@ -167,12 +167,6 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		// Its slot was marked for this process: somebody is about to carry the marker here.
 		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
 		do, quarantine := decide(m, runID, v)
-		base := int64(0)
-		// Without a base it begins at its own time, which is after all that it granted: where its former master may go on
-		// granting, when that has ended; and where it was emptied, and votes nevertheless.
-		if do == markNew && !v.known && (s.based() || !m.promoted()) {
-			base = g.beginning()
-		}
 		if do == markLost && t.Shard != nil && m.id == "" && !m.promoted() && s.inherited(on) {
 			do, quarantine, v.q = markNew, 0, g.longest()
 		}
@@ -183,14 +177,9 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 					return Standing{}, err
 				}
 			}
-			if !m.of(runID) { // Off, and its base is of a snapshot
-				if m, err = s.rebase(on, m); err != nil {
-					return Standing{}, err
-				}
-			}
 			return s.accepted(on, m)
 		case markNew, markLost:
-			return s.mark(on, m, runID, do, base, v.q, withLag(m, do, quarantine, t.Lag))
+			return s.mark(on, m, runID, do, v.q, withLag(m, do, quarantine, t.Lag))
 		}
 		if err := on.Pause(news, 100*time.Millisecond); err != nil {
 			return Standing{}, err
@@ -250,18 +239,6 @@ func (s *Seat) counted(on Session, commands ...string) (yes, told bool) {
 	return false, strings.Contains(string(stats), "cmdstat_")
 }
 
-// rebase has every bucket that a believed snapshot lacks begin at the server's time at least.
-func (s *Seat) rebase(on Session, m marker) (marker, error) {
-	if !s.based() {
-		return m, s.unbase(on)
-	}
-	m, err := s.askMarker(s.host.Context(), on, s.place().baseCommand(m.id, s.guard.greatest(), true))
-	if err == nil {
-		s.guard.found(s.number, m)
-	}
-	return m, err
-}
-
 // doubt tells the cluster that the topology does not fit this server.
 func (s *Seat) doubt() {
 	if s.terms.Shard != nil {
@@ -306,20 +283,16 @@ func (s *Seat) accepted(on Session, m marker) (Standing, error) {
 	return a, nil
 }
 
-// mark writes a new marker. base is that of the counters, 0 if there is none. q is what the quarantine
-// was decided with. If the client heard of a greater one meanwhile, the restoring must see that it is
-// greater.
-func (s *Seat) mark(on Session, old marker, runID string, do action, base int64, q, quarantine time.Duration) (Standing, error) {
+// mark writes a new marker. q is what the quarantine was decided with. If the client heard of a greater one
+// meanwhile, the restoring must see that it is greater.
+func (s *Seat) mark(on Session, old marker, runID string, do action, q, quarantine time.Duration) (Standing, error) {
 	g := s.guard
-	state, own := forgot, base
+	state := forgot
 	if do == markNew {
 		state = neverForgot
 		g.marking()
 	}
-	if !s.based() {
-		own = 0 // it is written with the stamps
-	}
-	m, err := s.askMarker(s.host.Context(), on, s.place().markCommand(runID, old.now, q, quarantine, state, own))
+	m, err := s.askMarker(s.host.Context(), on, s.place().markCommand(runID, old.now, q, quarantine, state))
 	if err != nil {
 		return Standing{}, err
 	}
@@ -327,7 +300,7 @@ func (s *Seat) mark(on Session, old marker, runID string, do action, base int64,
 		return Standing{}, errMarker
 	}
 	if s.terms.Shard != nil {
-		if err := s.stampAll(on, m, base); err != nil {
+		if err := s.stampAll(on, m); err != nil {
 			return Standing{}, err
 		}
 	}

@@ -55,8 +55,6 @@ type Guard struct {
 	saw     bool          // a marker that this client did not make in a first deployment
 	first   time.Time     // when this client began to mark a first deployment; zero: it did not
 	q       time.Duration // the greatest MaxTTL known
-	began   int64         // the greatest of the members' clocks at the first look at each, µs
-	base    int64         // the greatest base known, µs
 	changed chan struct{} // closed and replaced when contact or saw changes
 
 	// met: a majority was told of our MaxTTL (docs/protocol.md, "Greater MaxTTL"). No member votes
@@ -352,12 +350,6 @@ func (g *Guard) found(seat int, m marker) {
 		shard.Group.cover(shard.Slots())
 	}
 	was, saw := g.contact[seat], g.saw
-	if g.seats[seat].based() {
-		g.base = max(g.base, plausible(m.base, m.arrived))
-	}
-	if was == notYet {
-		g.began = max(g.began, plausible(m.time, m.arrived))
-	}
 	if m.id == "" {
 		if was == notYet {
 			g.contact[seat] = unmarked
@@ -373,26 +365,6 @@ func (g *Guard) found(seat int, m marker) {
 		close(g.changed)
 		g.changed = make(chan struct{})
 	}
-}
-
-// based reports whether the member's counters have one base, which clients raise. Each slot of a
-// cluster has its own, from its first deployment on or never.
-func (s *Seat) based() bool { return s.terms.Shard == nil }
-
-// beginning is the base for a member that is marked in a first deployment: the greatest of the
-// members' clocks when the client looked at each for the first time. It had looked at all of them
-// before it marked one, so it marks all with the same base.
-func (g *Guard) beginning() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return max(g.began, g.base)
-}
-
-// greatest is the greatest base known.
-func (g *Guard) greatest() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.base
 }
 
 // heard adopts a greater q that was read elsewhere.

@@ -67,12 +67,12 @@ func TestWhatAMarkerMeans(t *testing.T) {
 }
 
 func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {
-	a, b, c := source{q: time.Second, base: 5}, source{q: 3 * time.Second, base: 9}, source{q: 2 * time.Second}
+	a, b, c := source{q: time.Second}, source{q: 3 * time.Second}, source{q: 2 * time.Second}
 	const limit = "limit:redquorum:s1:{k}"
 
 	p := planOf([]source{a, b, c}, 3, time.Second)
-	require.Equal(t, plan{known: true, q: 3 * time.Second, base: 9}, p, "no bucket begins below what a source that lacks it begins at")
-	for field, taken := range map[string]bool{"1": true, "1.4": true, limit: true, baseField: false, "id": false, "pending": false} {
+	require.Equal(t, plan{known: true, q: 3 * time.Second}, p)
+	for field, taken := range map[string]bool{"1": true, "1.4": true, limit: true, "base": false, "id": false, "pending": false} {
 		require.Equal(t, taken, p.takes(field), field)
 	}
 
@@ -84,7 +84,7 @@ func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {
 	// What a member lacks that was itself restored by the clock, nobody lends.
 	c.clk = true
 	p = planOf([]source{a, b, c}, 3, time.Minute)
-	require.Equal(t, plan{known: true, byClock: true, q: time.Minute, base: 9}, p)
+	require.Equal(t, plan{known: true, byClock: true, q: time.Minute}, p)
 	other := planOf([]source{a, b, b}, 3, time.Minute)
 	require.NotEqual(t, p.label(), other.label(), "its pages are others")
 }
@@ -93,7 +93,7 @@ func TestEachFieldOfTheCountersBelongsToASlot(t *testing.T) {
 	for field, want := range map[string]int{
 		"0": 0, "7629": 7629, "16383": 16383, "7629.0": 7629, "7629.255": 7629,
 		"limit:redquorum:s1:{k}": 7629, "limit:redquorum:s1:{k}:3": 7629,
-		"id": -1, "forgot": -1, baseField: -1, "16384": -1, "": -1, ".3": -1, "-1": -1,
+		"id": -1, "forgot": -1, "base": -1, "16384": -1, "": -1, ".3": -1, "-1": -1,
 	} {
 		got, ok := slotOf(field)
 		require.Equal(t, want >= 0, ok, field)
@@ -106,21 +106,19 @@ func TestEachFieldOfTheCountersBelongsToASlot(t *testing.T) {
 func TestMarkerIsReadAsItWasWritten(t *testing.T) {
 	now := time.Now()
 	m, err := readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{
-		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000), str("6500000"), str("4000000")}}, now)
+		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000), str("6500000")}}, now)
 	require.NoError(t, err)
 	require.Equal(t, marker{id: "run 5000000", state: forgot, q: 30 * time.Second, left: 1500 * time.Millisecond,
-		clk: true, age: 2 * time.Second, raised: 500 * time.Millisecond, time: 7_000_000, base: 4_000_000, arrived: now}, m)
-	m, err = readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1), str(""), str("")}}, now)
+		clk: true, age: 2 * time.Second, raised: 500 * time.Millisecond, arrived: now}, m)
+	m, err = readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1), str("")}}, now)
 	require.NoError(t, err)
 	require.Empty(t, m.id)
 	require.Zero(t, m.left)
-	require.Zero(t, m.base)
 	for _, bad := range []member.Reply{
 		{Kind: ':'}, {Kind: '*'},
-		{Kind: '*', Elems: []member.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0), str(""), str("")}},
-		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0), str(""), str("")}},
-		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("1"), num(0), str(""), num(0), str(""), str("x")}},
-		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("1"), num(0), str(""), num(0), str("")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0), str("")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0), str("")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("1"), num(0), str(""), num(0)}},
 	} {
 		require.Error(t, rt.Err(readMarker(&bad, now)))
 	}

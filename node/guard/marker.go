@@ -30,8 +30,6 @@ type marker struct {
 	clk     bool          // its order rests on the clocks
 	age     time.Duration // since it was marked, on its own clock
 	raised  time.Duration // since its q was raised last, on its own clock; < 0: never
-	time    int64         // of its clock, µs
-	base    int64         // of its counters, µs; 0: none
 	arrived time.Time     // when the answer came: left runs from here on our clock
 	recall                // of a master that a replica may replace; else empty
 }
@@ -73,11 +71,11 @@ func (m recall) follows() bool { return m.role != "" && m.role != "master" }
 func (m recall) promoted() bool { return strings.Trim(m.older, "0") != "" }
 
 func readRecall(e []member.Reply) recall {
-	if len(e) < 11 {
+	if len(e) < 10 {
 		return recall{}
 	}
-	m := recallOf(string(e[8].Str), e[9].Str)
-	m.stamp = string(e[10].Str)
+	m := recallOf(string(e[7].Str), e[8].Str)
+	m.stamp = string(e[9].Str)
 	return m
 }
 
@@ -93,7 +91,7 @@ var errMarker = errors.New("marker: reply of an unexpected shape")
 // readMarker decodes what look returns.
 func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 	e := r.Elems
-	if r.Kind != '*' || len(e) < 8 || e[3].Kind != ':' || e[5].Kind != ':' {
+	if r.Kind != '*' || len(e) < 7 || e[3].Kind != ':' || e[5].Kind != ':' {
 		return marker{}, errMarker
 	}
 	q, err := strconv.ParseInt(string(e[2].Str), 10, 64)
@@ -105,12 +103,6 @@ func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 		left: member.FromMillis(e[3].Int), clk: string(e[4].Str) == "1", arrived: arrived,
 	}
 	m.recall = readRecall(e)
-	m.time = e[5].Int
-	if base := string(e[7].Str); base != "" {
-		if m.base, err = strconv.ParseInt(base, 10, 64); err != nil {
-			return marker{}, errMarker
-		}
-	}
 	m.raised = -1
 	if at, err := strconv.ParseInt(string(e[6].Str), 10, 64); err == nil {
 		m.raised = time.Duration(e[5].Int-at) * time.Microsecond

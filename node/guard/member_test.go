@@ -748,7 +748,7 @@ func emptiedAt(t *testing.T, emptied, marked int, play func(t *testing.T, s *ser
 		back()
 		switch n++; n {
 		case marked:
-			s.do(words(home.markCommand(s.run, s.repl, longest, 0, neverForgot, 0))...)
+			s.do(words(home.markCommand(s.run, s.repl, longest, 0, neverForgot))...)
 		case emptied:
 			s.edit(func() {
 				for _, h := range s.hashes {

@@ -540,7 +540,7 @@ func init() {
 					s.run(blindHome.command(liftLua, m.id, millis(time.Duration(q)*qTick)))
 				case 1:
 					model.restore(q, true)
-					s.run(blindHome.command(restoreLua, m.id, "0", millis(time.Duration(q)*qTick), ""))
+					s.run(blindHome.command(restoreLua, m.id, "0", millis(time.Duration(q)*qTick)))
 				case 2:
 					model.left = 0
 					s.ask("DEL", quarantineKey)

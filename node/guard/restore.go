@@ -132,11 +132,7 @@ func (s *Seat) copyFrom(ctx context.Context, w *restoring, c claim, lenders [][]
 			}
 		}
 	}
-	base := ""
-	if s.based() {
-		base = strconv.FormatInt(p.base, 10)
-	}
-	r, err := s.ask(ctx, w, s, s.place().command(restoreLua, c.marker.id, flag(p.byClock), millis(p.q), base))
+	r, err := s.ask(ctx, w, s, s.place().command(restoreLua, c.marker.id, flag(p.byClock), millis(p.q)))
 	if err != nil {
 		return marker{}, p, err
 	}
@@ -336,9 +332,6 @@ func (s *Seat) know(ctx context.Context, w *restoring, of []*Seat) (src source, 
 		if !at.State.Votes || !at.Standing.knows(m) {
 			return source{}, errOvertaken
 		}
-		if o.based() {
-			src.base = max(src.base, plausible(m.base, m.arrived))
-		}
 		src.clk, src.q = src.clk || m.clk, max(src.q, m.q)
 		memories = append(memories, m.memory())
 	}
@@ -373,13 +366,12 @@ func (s *Seat) copyOf(ctx context.Context, w *restoring, c claim, p *plan, src *
 			if len(fields) == 0 {
 				at = next
 			}
-			args := append([]string{c.marker.id, w.word, s.claims(w), millis(p.q), strconv.FormatInt(p.base, 10), flag(p.byClock),
-				src.from, label + " " + at}, part...)
+			args := append([]string{c.marker.id, w.word, s.claims(w), millis(p.q), flag(p.byClock), src.from, label + " " + at}, part...)
 			r, err := s.ask(ctx, w, s, s.place().command(fillLua, args...))
 			if err != nil {
 				return err
 			}
-			if n := len(r.Elems); n == 0 || n == 8 || n == 11 { // no more than a look
+			if n := len(r.Elems); n == 0 || n == 7 || n == 10 { // no more than a look
 				return errOvertaken
 			}
 			w.written += len(part) / 2

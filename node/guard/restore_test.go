@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,7 +16,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// counting gives servers so many counters, all of them beyond the base.
+// counting gives servers so many counters, all of them beyond the clocks.
 func counting(n int, servers ...*server) {
 	for i, s := range servers {
 		for b := range n {
@@ -334,7 +335,7 @@ func TestPagesFromBeforeALongerQuarantineAreReadAgain(t *testing.T) {
 		require.Equal(t, 2, all[0].voting())
 		read := servers[1].scanned()
 		for field := range servers[1].hashes[member.TokensKey] {
-			if field == baseField {
+			if field == "base" {
 				continue
 			}
 			servers[1].do("HSET", member.TokensKey, field, "4999999999999999") // until it ends
@@ -422,7 +423,7 @@ func init() {
 		r := s.send(blindHome.command(claimLua, id, word, ms, few))
 		e := r.Elems[len(r.Elems)-1].Elems
 		if len(e) < 2 {
-			require.Len(s, r.Elems, 8)
+			require.Len(s, r.Elems, 7)
 			return told{why: "no"}
 		}
 		out := told{why: string(e[0].Str), left: e[1].Int}
@@ -455,7 +456,7 @@ func init() {
 			s.unchanged(blindHome.command(claimLua, m.id, "a", "20000", "0"))
 			m = s.run(markCommand("other", leases, 0, forgot))
 			s.unchanged(blindHome.command(claimLua, m.id+"0", "a", "20000", "0"))
-			s.restored(m, wholly, "")
+			s.restored(m, wholly)
 			require.Equal(s, "no", claim(s, m.id, "a", "20000", "0").why)
 			require.Nil(s, s.ask("HGET", member.MarkerKey, "by"))
 		}},
@@ -476,21 +477,23 @@ func init() {
 		}},
 		guardCase{"fill writes a page, and tells who goes on how far it came", func(s *memory) {
 			m := s.run(markCommand("run", leases, 0, forgot))
-			p := plan{known: true, q: leases, base: 30}
+			p := plan{known: true, q: leases}
 			s.ask("HSET", member.TokensKey, "8", "60")
-			require.Len(s, s.send(fillCommand(blindHome, m.id, p, "7", "100", "8", "55", "9", "3", "limit:redquorum:s1:{k}", "4")).Elems, 9)
-			for field, want := range map[string]string{"7": "100", "8": "60", "9": "30", "limit:redquorum:s1:{k}": "4"} {
+			require.Len(s, s.send(fillCommand(blindHome, m.id, p, "7", "100", "8", "55", "9", "3", "limit:redquorum:s1:{k}", "4")).Elems, 8)
+			for field, want := range map[string]string{"7": "100", "8": "60", "9": "3", "limit:redquorum:s1:{k}": "4"} {
 				require.Equal(s, want, s.ask("HGET", member.TokensKey, field), field)
 			}
 			require.Equal(s, told{from: "from a 1;" + p.label() + " 5;"}, claim(s, m.id, "word", "20000", "0"))
-			s.restored(m, p, "")
+			s.restored(m, p)
 			require.Len(s, s.call("HGETALL", member.MarkerKey).Elems, 2*4, "id, q, state, clk")
 		}},
 		guardCase{"fill by clocks restores no counter to less than the time", func(s *memory) {
 			m := s.run(markCommand("run", leases, 0, forgot))
-			s.send(fillCommand(blindHome, m.id, plan{known: true, byClock: true, q: leases}, "7", "100", "8", "9000000000000000"))
+			s.send(fillCommand(blindHome, m.id, plan{known: true, byClock: true, q: leases}, "7", "100", "8", "9000000000000000", "limit:redquorum:s1:{k}", "4"))
 			n, _ := s.ask("HGET", member.TokensKey, "7").(string)
-			require.GreaterOrEqual(s, integer(n), m.time)
+			_, made, _ := strings.Cut(m.id, " ")
+			require.GreaterOrEqual(s, integer(n), integer(made))
+			require.Equal(s, "4", s.ask("HGET", member.TokensKey, "limit:redquorum:s1:{k}"))
 			require.Equal(s, "9000000000000000", s.ask("HGET", member.TokensKey, "8"))
 		}},
 		guardCase{"fill of many counters is one step", func(s *memory) {
@@ -516,27 +519,27 @@ func init() {
 			s.ask("SET", quarantineKey, "1", "PX", "60000")
 			s.unchanged(fillCommand(blindHome, m.id, wholly, "7", "200"))
 			s.ask("DEL", quarantineKey)
-			s.restored(m, wholly, "")
+			s.restored(m, wholly)
 			s.unchanged(fillCommand(blindHome, m.id, wholly, "7", "200"))
 		}},
 		guardCase{"claim, fill and restore do nothing in a memory that is not the marker's", func(s *memory) {
 			for _, repl := range []string{"another", ""} {
 				s.flush()
-				m := s.run(plainHome.markCommand("run", repl, leases, 0, forgot, 0))
+				m := s.run(plainHome.markCommand("run", repl, leases, 0, forgot))
 				for _, cmd := range [][]byte{
 					plainHome.command(claimLua, m.id, "a", "20000", "0"),
 					fillCommand(plainHome, m.id, wholly, "7", "100"),
-					plainHome.command(restoreLua, m.id, "0", millis(2*leases), ""),
-					plainHome.command(restoreLua, m.id, "0", millis(leases), ""),
+					plainHome.command(restoreLua, m.id, "0", millis(2*leases)),
+					plainHome.command(restoreLua, m.id, "0", millis(leases)),
 				} {
 					s.unchangedAt(plainHome, cmd)
-					require.Len(s, s.send(cmd).Elems, 11)
+					require.Len(s, s.send(cmd).Elems, 10)
 				}
 				s.run(plainHome.command(renameLua, m.id, m.now))
 				r := s.send(plainHome.command(claimLua, m.id, "word", "20000", "0"))
 				require.Len(s, r.Elems[len(r.Elems)-1].Elems, 2, "it is the memory now")
-				require.Len(s, s.send(fillCommand(plainHome, m.id, wholly, "7", "100")).Elems, 12)
-				require.Equal(s, whole, s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "")).state)
+				require.Len(s, s.send(fillCommand(plainHome, m.id, wholly, "7", "100")).Elems, 11)
+				require.Equal(s, whole, s.run(plainHome.command(restoreLua, m.id, "0", millis(leases))).state)
 			}
 		}},
 	)

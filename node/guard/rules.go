@@ -238,13 +238,12 @@ func (a Standing) dueNow(now, asked time.Time, busy bool) (do due, until time.Du
 type source struct {
 	clk  bool
 	q    time.Duration // the greatest MaxTTL that the member was told of
-	base int64         // 0: none that is plausible
 	from string        // its memory, as fromField names it
 	of   []*Seat       // of a cluster, all masters
 }
 
-// plan is how a member is restored: to the maximum of each counter that the sources have, page by page,
-// and no counter to less than the base. Where order rests on the clocks, no counter is restored to less
+// plan is how a member is restored: to the maximum of each counter that the sources have, page by page.
+// Where order rests on the clocks, no counter is restored to less
 // than the member's time: a source that goes on from the clocks may lack a bucket that others have had
 // smaller counters of than the one that everybody has lost. If too few sources know, stored limits alone
 // are restored, which need no number of sources.
@@ -252,13 +251,12 @@ type plan struct {
 	known   bool // enough sources know
 	byClock bool
 	q       time.Duration // see longestOf
-	base    int64         // the greatest of the sources
 }
 
 // planOf makes a plan of what sources tell. enough is how many must know, longest the greatest MaxTTL
 // that the client knows itself.
 func planOf(sources []source, enough int, longest time.Duration) plan {
-	p := plan{known: len(sources) >= enough, byClock: len(sources) < enough, q: longestOf(longest, sources), base: baseOf(sources)}
+	p := plan{known: len(sources) >= enough, byClock: len(sources) < enough, q: longestOf(longest, sources)}
 	for _, s := range sources {
 		p.byClock = p.byClock || s.clk
 	}
@@ -273,7 +271,7 @@ func (p *plan) takes(field string) bool {
 
 // label is what pages that were written by one plan have in common, as fill.lua notes it.
 func (p *plan) label() string {
-	return fmt.Sprintf("%s/%d/%s%s", millis(p.q), p.base, flag(p.byClock), flag(p.known))
+	return fmt.Sprintf("%s/%s%s", millis(p.q), flag(p.byClock), flag(p.known))
 }
 
 // A field of a member's counters is the bucket of the locks of a slot, "7629"; the counter of one of
@@ -293,37 +291,6 @@ func slotOf(field string) (s uint16, ok bool) {
 	number, _, _ := strings.Cut(field, ".")
 	n, err := strconv.ParseUint(number, 10, 16)
 	return uint16(n), err == nil && n < slot.Count
-}
-
-// baseField is the field of a member's counters that has their base: what every bucket without a
-// field counts from, in µs. docs/protocol.md, "Base of the counters", has the argument.
-const baseField = "base"
-
-// farAhead is how far beyond a client's clock a base may be for the client to hand it on.
-const farAhead = time.Hour
-
-// plausible returns base, or 0 if it is too far beyond the clock of this client: the clock of the
-// member that it began with was wrong. It stays that member's own: handed on, it would take all
-// buckets of all members with it, and the last token is 2^53.
-func plausible(base int64, now time.Time) int64 {
-	if base > now.Add(farAhead).UnixMicro() {
-		return 0
-	}
-	return base
-}
-
-// baseOf is the base of a member that is restored: the greatest of the sources.
-func baseOf(sources []source) (base int64) {
-	for _, s := range sources {
-		base = max(base, s.base)
-	}
-	return base
-}
-
-// behind reports whether the base of a member should be raised to the greatest one that is known. A
-// member without a base gets one. One that is not restored has no counters to be in step with.
-func behind(m marker, greatest int64) bool {
-	return m.id != "" && m.state != forgot && (m.base == 0 || m.base < greatest)
 }
 
 // longestOf is the q that the quarantine of a member must have lasted for when it is restored

@@ -25,8 +25,6 @@ var (
 	markLua string
 	//go:embed script/lift.lua
 	liftOnlyLua string
-	//go:embed script/base.lua
-	baseLua string
 	//go:embed script/waits.lua
 	waitsLua string
 	//go:embed script/claim.lua
@@ -67,7 +65,7 @@ const lookSource = "return look()"
 // Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
 // user at the members.
 func Scripts() []string {
-	return []string{lookLua, markLua, liftLua, claimLua, fillLua, restoreLua, shardLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua, baseLua, glanceLua}
+	return []string{lookLua, markLua, liftLua, claimLua, fillLua, restoreLua, shardLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua, glanceLua}
 }
 
 // home is where a member's marker is: at a master of a cluster a place in one of its slots. It
@@ -108,18 +106,13 @@ func (h *home) command(source string, args ...string) []byte {
 	return resp.Command(all...)
 }
 
-// markCommand marks a member. repl is its replication id, "" if that is not known. base is that of its counters if it did not forget, 0 if none is known.
-func (h *home) markCommand(runID, repl string, q, quarantine time.Duration, state string, base int64) []byte {
-	args := []string{runID, millis(q), millis(quarantine), strconv.FormatInt(base, 10), state}
+// markCommand marks a member. repl is its replication id, "" if that is not known.
+func (h *home) markCommand(runID, repl string, q, quarantine time.Duration, state string) []byte {
+	args := []string{runID, millis(q), millis(quarantine), state}
 	if h != blindHome {
 		args = append(args, repl)
 	}
 	return h.command(markLua, args...)
-}
-
-// baseCommand raises the base of the marking id. believed says that the marker is of an earlier process.
-func (h *home) baseCommand(id string, base int64, believed bool) []byte {
-	return h.command(baseLua, id, strconv.FormatInt(base, 10), flag(believed))
 }
 
 // carryCommand carries m to this place. left is what is left of its quarantine. m.raised is 0 if q may have been
@@ -148,20 +141,15 @@ func announceCommand(s uint16, word string) []byte {
 	return resp.Command("EVAL", announceLua, "1", tokensOf(s), word)
 }
 
-// sealCommand stamps a slot of a master with its marking m, as announced with word. base is that of
-// the slot in a first deployment, else 0. A master that forgot, as another client may have found meanwhile, gets none.
-func sealCommand(s uint16, m marker, word string, base int64) []byte {
-	if m.state != neverForgot {
-		base = 0
-	}
-	return resp.Command("EVAL", sealLua, "1", tokensOf(s), m.id, word, flag(m.state == forgot), flag(m.state == forgot || m.left > 0),
-		strconv.FormatInt(base, 10))
+// sealCommand stamps a slot of a master with its marking m, as announced with word.
+func sealCommand(s uint16, m marker, word string) []byte {
+	return resp.Command("EVAL", sealLua, "1", tokensOf(s), m.id, word, flag(m.state == forgot), flag(m.state == forgot || m.left > 0))
 }
 
 // refillCommand raises counters of a slot, each behind its field, while the slot has the stamp of
 // the marking id.
 func refillCommand(s uint16, id string, p *plan, fields []string) []byte {
-	return resp.Command(append([]string{"EVAL", refillLua, "1", tokensOf(s), id, strconv.FormatInt(p.base, 10), flag(p.byClock)}, fields...)...)
+	return resp.Command(append([]string{"EVAL", refillLua, "1", tokensOf(s), id, flag(p.byClock)}, fields...)...)
 }
 
 // homeOf chooses the slot for the marker: the last one of the longest run of slots, because

@@ -152,22 +152,22 @@ func (s *memory) ask(args ...string) any {
 }
 
 func markCommand(runID string, q, quarantine time.Duration, state string) []byte {
-	return blindHome.markCommand(runID, "", q, quarantine, state, 0)
+	return blindHome.markCommand(runID, "", q, quarantine, state)
 }
 
 // fillCommand writes a page for whoever has the claim, or nobody.
 func fillCommand(h *home, id string, p plan, fields ...string) []byte {
-	return h.command(fillLua, append([]string{id, "word", "1000", millis(p.q), strconv.FormatInt(p.base, 10), flag(p.byClock), "from a 1", p.label() + " 5"}, fields...)...)
+	return h.command(fillLua, append([]string{id, "word", "1000", millis(p.q), flag(p.byClock), "from a 1", p.label() + " 5"}, fields...)...)
 }
 
 // wholly is a plan that brings what a page has.
 var wholly = plan{known: true, q: leases}
 
 // restored makes a member whole by a page and by what declares it whole.
-func (s *memory) restored(m marker, p plan, base string, fields ...string) marker {
+func (s *memory) restored(m marker, p plan, fields ...string) marker {
 	s.Helper()
 	s.send(fillCommand(blindHome, m.id, p, fields...))
-	return s.run(blindHome.command(restoreLua, m.id, flag(p.byClock), millis(p.q), base))
+	return s.run(blindHome.command(restoreLua, m.id, flag(p.byClock), millis(p.q)))
 }
 
 // unchanged runs a script that must do nothing but tell how things are.
@@ -303,7 +303,7 @@ var guardCases = []guardCase{
 	{"restore raises the counters and makes the member whole", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
 		s.ask("HSET", member.TokensKey, "7", "50", "8", "60") // granted since
-		m = s.restored(m, wholly, "", "7", "100", "8", "55", "9", "1")
+		m = s.restored(m, wholly, "7", "100", "8", "55", "9", "1")
 		require.Equal(s, whole, m.state)
 		require.False(s, m.clk)
 		for bucket, want := range map[string]string{"7": "100", "8": "60", "9": "1"} {
@@ -312,23 +312,23 @@ var guardCases = []guardCase{
 	}},
 	{"restore tells where order goes on from the clocks", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		require.True(s, s.run(blindHome.command(restoreLua, m.id, "1", millis(leases), "")).clk)
+		require.True(s, s.run(blindHome.command(restoreLua, m.id, "1", millis(leases))).clk)
 	}},
 	{"restore for another marking does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.unchanged(blindHome.command(restoreLua, m.id+"0", "0", millis(leases), ""))
-		s.unchanged(blindHome.command(restoreLua, "run 1", "0", millis(leases), ""))
+		s.unchanged(blindHome.command(restoreLua, m.id+"0", "0", millis(leases)))
+		s.unchanged(blindHome.command(restoreLua, "run 1", "0", millis(leases)))
 	}},
 	{"restore of a member in quarantine does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, rest, forgot))
-		s.unchanged(blindHome.command(restoreLua, m.id, "0", millis(leases), ""))
+		s.unchanged(blindHome.command(restoreLua, m.id, "0", millis(leases)))
 	}},
 	{"restore of a member that is whole, or never forgot, does nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), ""))
-		s.unchanged(blindHome.command(restoreLua, m.id, "1", millis(leases), "")) // a second client's, late
+		s.run(blindHome.command(restoreLua, m.id, "0", millis(leases)))
+		s.unchanged(blindHome.command(restoreLua, m.id, "1", millis(leases))) // a second client's, late
 		m = s.run(markCommand("other", leases, 0, neverForgot))
-		s.unchanged(blindHome.command(restoreLua, m.id, "1", millis(leases), ""))
+		s.unchanged(blindHome.command(restoreLua, m.id, "1", millis(leases)))
 	}},
 	{"lift raises q and says when", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, neverForgot))
@@ -359,21 +359,21 @@ var guardCases = []guardCase{
 		m := s.run(markCommand("run", leases, 0, neverForgot))
 		require.Zero(s, s.run(blindHome.command(liftLua, m.id, millis(2*leases))).left)
 		m = s.run(markCommand("other", leases, 0, forgot))
-		s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), ""))
+		s.run(blindHome.command(restoreLua, m.id, "0", millis(leases)))
 		require.Zero(s, s.run(blindHome.command(liftLua, m.id, millis(2*leases))).left)
 	}},
 	{"restore with a greater q prolongs the quarantine and restores nothing", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		m = s.run(blindHome.command(restoreLua, m.id, "0", millis(2*leases), ""))
+		m = s.run(blindHome.command(restoreLua, m.id, "0", millis(2*leases)))
 		require.Equal(s, forgot, m.state)
 		require.Equal(s, 2*leases, m.q)
 		s.about(leases, m.left)
 		require.GreaterOrEqual(s, m.raised, time.Duration(0), "clients that ask for so much must wait until all know")
 		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("DEL", quarantineKey) // it is over
-		m = s.run(blindHome.command(restoreLua, m.id, "0", millis(leases), ""))
+		m = s.run(blindHome.command(restoreLua, m.id, "0", millis(leases)))
 		require.Equal(s, forgot, m.state, "a client that knows less may have read the counters before q was raised")
-		m = s.run(blindHome.command(restoreLua, m.id, "0", millis(2*leases), ""))
+		m = s.run(blindHome.command(restoreLua, m.id, "0", millis(2*leases)))
 		require.Equal(s, whole, m.state)
 		require.Equal(s, 2*leases, m.q)
 	}},
@@ -404,7 +404,7 @@ var guardCases = []guardCase{
 		key := tokensOf(7)
 		require.EqualValues(s, 1, s.ask("HSET", key, "forgot", "1"))
 		require.EqualValues(s, 0, s.ask("HSET", key, "forgot", "2"), "no new field")
-		require.EqualValues(s, 1, s.ask("HSET", key, "pending", "word"))
+		require.EqualValues(s, 2, s.ask("HSET", key, "pending", "word", "base", "500")) // of a version that gave slots one
 		require.EqualValues(s, 1, s.send(stampCommand(7, "new 9", leases, false, "word")).Int, "nobody stamped it")
 		require.EqualValues(s, 0, s.ask("HDEL", key, "forgot"))
 		require.EqualValues(s, 1, s.ask("HDEL", key, "id"))
@@ -429,19 +429,20 @@ var guardCases = []guardCase{
 	{"seal stamps what was announced, and deletes the counters of a master that forgot", func(s *memory) {
 		key := tokensOf(7)
 		m := marker{id: "new 9", state: neverForgot}
-		s.send(sealCommand(7, m, "mine", 0))
+		s.send(sealCommand(7, m, "mine"))
 		require.EqualValues(s, 0, s.ask("EXISTS", key), "it was emptied")
-		s.ask("HSET", key, "id", "old 5", "7", "41", "pending", "other")
-		s.send(sealCommand(7, m, "mine", 0))
+		s.ask("HSET", key, "id", "old 5", "7", "41", "pending", "other", "base", "500") // of a version that gave slots one
+		s.send(sealCommand(7, m, "mine"))
 		require.Equal(s, "old 5", s.ask("HGET", key, "id"), "another client announced it")
 		seal := func() {
 			s.ask("HSET", key, "pending", "mine")
-			s.send(sealCommand(7, m, "mine", 0))
+			s.send(sealCommand(7, m, "mine"))
 			require.Equal(s, m.id, s.ask("HGET", key, "id"))
 			require.EqualValues(s, 0, s.ask("HDEL", key, "pending"))
 		}
 		seal()
 		require.Equal(s, "41", s.ask("HGET", key, "7"), "it remembers")
+		require.Nil(s, s.ask("HGET", key, "base"))
 		require.Nil(s, s.ask("HGET", key, "forgot"))
 		m = marker{id: "new 10", state: neverForgot, left: time.Second}
 		seal()
@@ -467,7 +468,7 @@ var guardCases = []guardCase{
 	}),
 	{"restore and refill write no counter of 0", func(s *memory) {
 		m := s.run(markCommand("run", leases, 0, forgot))
-		s.restored(m, wholly, "", "7", "0")
+		s.restored(m, wholly, "7", "0")
 		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("HSET", tokensOf(7), "id", "run 5")
 		require.EqualValues(s, 1, s.send(refillCommand(7, "run 5", &wholly, []string{"7", "0"})).Int)
@@ -503,12 +504,11 @@ var guardCases = []guardCase{
 		for _, h := range []*home{plainHome, slotHome(3, "me")} {
 			s.flush()
 			r := s.send(h.look)
-			require.Len(s, r.Elems, 11)
-			require.Empty(s, string(r.Elems[7].Str), "no base")
-			require.Empty(s, string(r.Elems[8].Str))
-			require.Contains(s, string(r.Elems[9].Str), "role:master\r\n")
-			require.Contains(s, string(r.Elems[9].Str), "master_replid:"+repl+"\r\n")
-			require.Empty(s, string(r.Elems[10].Str))
+			require.Len(s, r.Elems, 10)
+			require.Empty(s, string(r.Elems[7].Str))
+			require.Contains(s, string(r.Elems[8].Str), "role:master\r\n")
+			require.Contains(s, string(r.Elems[8].Str), "master_replid:"+repl+"\r\n")
+			require.Empty(s, string(r.Elems[9].Str))
 
 			s.ask("HSET", h.marker, "id", "run 5", "state", whole, "q", millis(leases), "repl", "another")
 			s.ask("HSET", h.tokens, "id", "run 7", "3", "41")
@@ -526,10 +526,10 @@ var guardCases = []guardCase{
 			require.Empty(s, next.id, "in another slot")
 			require.Empty(s, next.stamp)
 		}
-		require.Len(s, s.send(blindHome.look).Elems, 8)
+		require.Len(s, s.send(blindHome.look).Elems, 7)
 	}),
 	onMaster("look at a master that was a replica tells what its memory was called before", func(s *memory, repl string) {
-		first := s.run(plainHome.markCommand("run", repl, leases, 0, neverForgot, 0))
+		first := s.run(plainHome.markCommand("run", repl, leases, 0, neverForgot))
 		require.True(s, first.of("run"))
 		s.follow()
 		m := s.run(plainHome.look)
@@ -544,12 +544,12 @@ var guardCases = []guardCase{
 		require.NotEqual(s, repl, m.now)
 		require.True(s, m.promoted())
 		require.False(s, m.of("run"), "its memory is that of a replica")
-		m = s.run(plainHome.markCommand("run", m.now, leases, rest, forgot, 0))
+		m = s.run(plainHome.markCommand("run", m.now, leases, rest, forgot))
 		require.True(s, m.of("run"))
 		require.Equal(s, forgot, m.state)
 	}),
 	onMaster("glance at a server that is or was a replica tells so, whatever it was called before", func(s *memory, repl string) {
-		m := s.run(plainHome.markCommand("run", repl, leases, 0, neverForgot, 0))
+		m := s.run(plainHome.markCommand("run", repl, leases, 0, neverForgot))
 		require.Equal(s, marker{id: m.id, q: leases}, s.glance(plainHome))
 		s.follow()
 		require.True(s, s.glance(plainHome).follows())
@@ -564,7 +564,7 @@ var guardCases = []guardCase{
 			s.flush()
 			s.ask("HSET", h.tokens, "7", "41")
 			s.ask("HSET", tokensOf(4), "4", "42")
-			m := s.run(h.markCommand("run", repl, leases, rest, forgot, 0))
+			m := s.run(h.markCommand("run", repl, leases, rest, forgot))
 			require.True(s, m.of("run"))
 			require.Equal(s, repl, m.repl)
 			require.Equal(s, repl, s.ask("HGET", h.marker, "repl"))
@@ -579,9 +579,9 @@ var guardCases = []guardCase{
 	}),
 	onMaster("mark of one process is made anew for another memory", func(s *memory, repl string) {
 		h := slotHome(3, "me")
-		s.run(h.markCommand("run", "another", leases, rest, neverForgot, 0))
+		s.run(h.markCommand("run", "another", leases, rest, neverForgot))
 		s.ask("HSET", h.marker, "clk", "1", "lifted", "5")
-		m := s.run(h.markCommand("run", repl, 2*leases, 0, forgot, 0))
+		m := s.run(h.markCommand("run", repl, 2*leases, 0, forgot))
 		require.True(s, m.of("run"))
 		require.Equal(s, forgot, m.state)
 		require.Equal(s, 2*leases, m.q)
@@ -589,22 +589,22 @@ var guardCases = []guardCase{
 		require.False(s, m.clk)
 		require.Negative(s, m.raised)
 		s.ask("HSET", h.tokens, "7", "41")
-		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, forgot, 0))
+		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, forgot))
 	}),
 	onMaster("mark of a master looks whether a replication id is noted", func(s *memory, repl string) {
 		for _, id := range []string{repl, ""} {
 			s.flush()
 			s.run(markCommand("run", leases, 0, neverForgot)) // notes none
-			require.Equal(s, forgot, s.run(plainHome.markCommand("run", id, leases, 0, forgot, 0)).state)
+			require.Equal(s, forgot, s.run(plainHome.markCommand("run", id, leases, 0, forgot)).state)
 			require.Equal(s, id, s.ask("HGET", member.MarkerKey, "repl"))
-			s.unchangedAt(plainHome, plainHome.markCommand("run", id, leases, rest, neverForgot, 0))
+			s.unchangedAt(plainHome, plainHome.markCommand("run", id, leases, rest, neverForgot))
 			s.unchanged(markCommand("run", leases, rest, neverForgot))
 		}
 	}),
 	onMaster("rename notes another replication id and nothing else", func(s *memory, repl string) {
 		for _, h := range []*home{plainHome, slotHome(3, "me")} {
 			s.flush()
-			m := s.run(h.markCommand("run", "another", leases, rest, forgot, 0))
+			m := s.run(h.markCommand("run", "another", leases, rest, forgot))
 			require.False(s, m.of("run"))
 			s.ask("HSET", h.tokens, "7", "41")
 			s.ask("HSET", h.marker, "clk", "1")
@@ -625,7 +625,7 @@ var guardCases = []guardCase{
 		h := slotHome(3, "me")
 		require.Empty(s, s.run(h.command(renameLua, "run 5", repl)).id)
 		require.EqualValues(s, 0, s.ask("EXISTS", h.marker))
-		m := s.run(h.markCommand("run", "another", leases, rest, forgot, 0))
+		m := s.run(h.markCommand("run", "another", leases, rest, forgot))
 		s.unchangedAt(h, h.command(renameLua, "run 5", repl))
 		s.unchangedAt(h, h.command(renameLua, m.id+"0", repl))
 	}),
@@ -640,7 +640,7 @@ var guardCases = []guardCase{
 	}),
 	onMaster("carry writes the marker in another slot, with what is left of the quarantine", func(s *memory, repl string) {
 		from, to := slotHome(3, "me"), slotHome(4, "me")
-		s.run(from.markCommand("run", repl, leases, rest, forgot, 0))
+		s.run(from.markCommand("run", repl, leases, rest, forgot))
 		s.ask("HSET", from.marker, "clk", "1")
 		s.ask("HSET", from.tokens, "3", "41")
 		s.ask("HSET", to.tokens, "4", "42", "id", "run 5")
@@ -664,7 +664,7 @@ var guardCases = []guardCase{
 		s.about(rest, s.run(s.carry(to, m, rest)).left)
 
 		s.flush()
-		m = s.run(from.markCommand("run", repl, leases, 0, neverForgot, 0))
+		m = s.run(from.markCommand("run", repl, leases, 0, neverForgot))
 		got = s.run(s.carry(to, m, m.left))
 		require.Equal(s, neverForgot, got.state)
 		require.False(s, got.clk)
@@ -716,15 +716,15 @@ var guardCases = []guardCase{
 	}),
 	onMaster("a replica executes what writes nothing and refuses the rest", func(s *memory, repl string) {
 		h := slotHome(3, "me")
-		m := s.run(h.markCommand("run", repl, leases, 0, forgot, 0))
+		m := s.run(h.markCommand("run", repl, leases, 0, forgot))
 		s.ask("HSET", h.tokens, "id", m.id, "3", "41", "pending", "word")
 		later := m
 		later.id += "0"
 		s.follow()
 
-		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, neverForgot, 0))
+		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, neverForgot))
 		s.unchangedAt(h, h.command(liftLua, m.id, millis(leases)))
-		s.unchangedAt(h, h.command(restoreLua, m.id, "0", millis(leases), ""))
+		s.unchangedAt(h, h.command(restoreLua, m.id, "0", millis(leases)))
 		s.unchangedAt(h, h.command(claimLua, m.id, "word", "1000", "0"))
 		s.unchangedAt(h, fillCommand(h, m.id, wholly, "3", "50"))
 		s.unchangedAt(h, h.command(renameLua, m.id+"0", "another"))
@@ -733,14 +733,14 @@ var guardCases = []guardCase{
 		require.EqualValues(s, 0, s.send(refillCommand(3, "run 5", &wholly, []string{"3", "50"})).Int)
 
 		for _, cmd := range [][]byte{
-			h.markCommand("other", repl, leases, rest, neverForgot, 0),
+			h.markCommand("other", repl, leases, rest, neverForgot),
 			h.command(liftLua, m.id, millis(2*leases)),
 			h.command(renameLua, m.id, "another"),
 			h.carryCommand(later, rest, "word"),
 			h.carryCommand(m, rest, "word"),
 			refillCommand(3, m.id, &wholly, []string{"3", "50"}),
 			stampCommand(3, later.id, leases, true, "word"),
-			sealCommand(3, later, "word", 700),
+			sealCommand(3, later, "word"),
 			resp.Command("HSET", h.tokens, "3", "50"),
 			resp.Command("HDEL", h.tokens, "none"),
 			resp.Command("DEL", h.quarantine),

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,18 +161,18 @@ func (s *Seat) stray(on Session, runID string) (marker, error) {
 // stampAll writes the marker's id into every slot of the master, so that a grant which meets a new
 // bucket there finds it. If the master forgot, stampAll deletes the slots' counters, because they
 // are not to be trusted. While the master does not vote, no master that gets one of the slots may
-// use it: see Stamp. base is that of the slots in a first deployment, else 0.
+// use it: see Stamp.
 //
 // A stamp says that the master was not emptied since it was marked. Nobody can see that in the step
 // that stamps, since the marker is in another slot. So each stamp is announced in its slot, then the
 // marker is looked at, and a slot is stamped only if the announcement is still there. A slot that
 // another client has announced since stays without a stamp, and Stamp puts it right.
-func (s *Seat) stampAll(on Session, m marker, base int64) error {
+func (s *Seat) stampAll(on Session, m marker) error {
 	slots, word := s.terms.Shard.Slots(), rand.Text()
 	announced, sealed := make([][]byte, len(slots)), make([][]byte, len(slots))
 	for i, sl := range slots {
 		announced[i] = resp.Command("HSET", tokensOf(sl), "pending", word)
-		sealed[i] = sealCommand(sl, m, word, base)
+		sealed[i] = sealCommand(sl, m, word)
 	}
 	if err := s.bulk(s.host.Context(), on, announced, func(*member.Call) {}); err != nil {
 		return err
@@ -186,26 +185,6 @@ func (s *Seat) stampAll(on Session, m marker, base int64) error {
 		return errMarker
 	}
 	return s.bulk(s.host.Context(), on, sealed, func(*member.Call) {})
-}
-
-// unbase takes the bases of all slots of the master away: what the slots lack begins at the server's time.
-func (s *Seat) unbase(on Session) error {
-	slots := s.terms.Shard.Slots()
-	cmds := make([][]byte, len(slots))
-	for i, sl := range slots {
-		cmds[i] = resp.Command("HDEL", tokensOf(sl), baseField)
-	}
-	var bad error
-	err := s.bulk(s.host.Context(), on, cmds, func(c *member.Call) {
-		var refused *member.ReplyError
-		if c.Outcome != member.Answered && !(errors.As(c.Err, &refused) && refused.Kind == member.KindCluster) { // that slot is another master's
-			bad = c.Err
-		}
-	})
-	if err == nil {
-		err = bad
-	}
-	return err
 }
 
 // announce announces that a marker will be carried to a slot, and returns the word to do that with.

@@ -192,14 +192,12 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 }
 
 // newLook is the look that is due. That of a client that rests is a glance, but for one in
-// restGlances+1. If the base of the member's counters is behind, the look raises that, too.
+// restGlances+1.
 func (w *Watch) newLook(rests bool) *look {
 	s := w.seat
 	l := &look{watch: w, sent: time.Now()}
 	cmd := s.place().look
-	if m, greatest := s.host.Now().Standing.marker, s.guard.greatest(); s.based() && behind(m, greatest) {
-		cmd = s.place().baseCommand(m.id, greatest, false)
-	} else if rests && w.glances < restGlances {
+	if rests && w.glances < restGlances {
 		cmd, l.glance = s.place().glance, true
 	}
 	l.call = member.Call{Command: member.Command{Cmd: cmd}, Delivery: member.Delivery{Late: true}, Sink: l}

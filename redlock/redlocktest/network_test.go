@@ -15,6 +15,8 @@ import (
 func TestNetworkDelaysEachWayOfOneClientAtTheMembersThatItNames(t *testing.T) {
 	fake(t, func(t *testing.T, d *redlocktest.Deployment) {
 		near := d.Open()
+		require.NoError(t, rt.Must(near.Mutex("k").Lock(t.Context()))(t).Unlock(t.Context())) // else the first token takes a second round
+		synctest.Wait()
 		d.Network(d.Client, redlocktest.Network{Request: 30 * time.Millisecond, Reply: 10 * time.Millisecond}, 0, 1)
 		sent := time.Now()
 		locking := rt.Begin(func() (*redlock.Lease, error) { return d.Client.Mutex("k").Lock(t.Context()) })

@@ -6,7 +6,7 @@
 -- forgotten, and not sat out its quarantine. -1: nothing is done before others were asked, since whoever marked
 -- that master, or calls this, may not know of the longest leases. -2: the announcement is gone. The master was emptied
 -- since, or another client has stamped the slot.
--- The base of a slot that came from another master goes: see seal.lua.
+-- A base of the slot goes: see seal.lua.
 local h = redis.call('HMGET', KEYS[1], 'id', 'forgot', 'pending')
 local id = h[1]
 if id == ARGV[1] then return 1 end

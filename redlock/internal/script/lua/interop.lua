@@ -15,7 +15,7 @@ count = function()
   if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return nil, redis.error_reply('FORGOT marker') end
   local floor = redis.call('HGET', KEYS[2], bucket)
   local drawn = redis.call('INCR', KEYS[6])
-  local n = math.max(drawn, floor and tonumber(floor) + 1 or begun(KEYS[2]))
+  local n = math.max(drawn, floor and tonumber(floor) + 1 or now)
   if n >= 9007199254740992 then -- the number drawn is nobody's
     return false, redis.error_reply('EXHAUSTED tokens: the counter is at 2^53')
   end
@@ -26,7 +26,7 @@ end
 
 -- Lifts both counters to a token.
 local function lift(token)
-  redis.call('HSET', KEYS[2], bucket, text(math.max(redis.call('HGET', KEYS[2], bucket) or begun(KEYS[2]) - 1, token))) -- in any case: see keep
+  redis.call('HSET', KEYS[2], bucket, text(math.max(redis.call('HGET', KEYS[2], bucket) or now, token))) -- in any case: see keep
   if tonumber(redis.call('GET', KEYS[6]) or 0) < token then redis.call('SET', KEYS[6], text(token)) end
 end
 

@@ -8,7 +8,7 @@ local owner, ttl, token = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local n = tonumber(redis.call('HGET', KEYS[2], bucket) or 0)
 if n == 0 then
   if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end
-  redis.call('HSET', KEYS[2], bucket, string.format('%.0f', math.max(begun(KEYS[2]) - 1, token)))
+  redis.call('HSET', KEYS[2], bucket, string.format('%.0f', math.max(now, token)))
 elseif n < token then
   redis.call('HSET', KEYS[2], bucket, ARGV[4])
 end

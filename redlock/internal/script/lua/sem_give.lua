@@ -18,7 +18,6 @@ local function find(want, limit, n, taken)
   end
 end
 
---include begun.lua
 -- The next token of a slot, as in grant.lua. A slot has a counter of its own, so that those of the members stay in step.
 local function count(slot)
   local bucket = ARGV[1] .. '.' .. slot % 256
@@ -27,7 +26,7 @@ local function count(slot)
     redis.call('HDEL', KEYS[2], bucket) -- see vote.lua
     local id = string.match(ARGV[#ARGV], '^[^/]*')
     if id ~= '' and redis.call('HGET', KEYS[3], 'id') ~= id then return nil, redis.error_reply('FORGOT marker') end
-    n = begun(KEYS[2])
+    n = time[1] * 1000000 + time[2]
     redis.call('HSET', KEYS[2], bucket, text(n))
   end
   if n >= 9007199254740992 then

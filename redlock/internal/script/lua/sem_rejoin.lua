@@ -15,7 +15,7 @@ for slot, token in string.gmatch(ARGV[4], '(%d+):(%d+)') do
   local n = tonumber(redis.call('HGET', KEYS[2], bucket) or 0)
   if n == 0 then
     if tag ~= '' and redis.call('HGET', KEYS[3], 'id') ~= tag then return redis.error_reply('FORGOT marker') end
-    redis.call('HSET', KEYS[2], bucket, text(math.max(begun(KEYS[2]) - 1, token + 0)))
+    redis.call('HSET', KEYS[2], bucket, text(math.max(time[1] * 1000000 + time[2], token + 0)))
   elseif n < token + 0 then
     redis.call('HSET', KEYS[2], bucket, token)
   end
