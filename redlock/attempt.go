@@ -156,13 +156,13 @@ func (a *attempt) do(s *ballot.Step, now time.Time) {
 	case ballot.Yield:
 		for _, o := range s.Offers {
 			a.ask(opYield, quorum.Set(0).With(o.Member), now, a.b.Part(), func(b *[]byte) member.Command {
-				return a.wire.Yield(b, a.owner, o.Token, a.b.Part(), a.c.cfg.Entry, o.Ticket)
+				return a.wire.Yield(b, a.owner, o.Given.Token(), a.b.Part(), a.c.cfg.Entry, o.Ticket)
 			}, false).Free()
 		}
 	case ballot.Claim:
 		a.claim(s, now)
 	case ballot.Raise:
-		a.poll(a.raise(s.To, s.Token, now, false))
+		a.poll(a.raise(s.To, a.b.Agreed(), now, false))
 	case ballot.Win:
 		if s.To != 0 {
 			a.lift(s.To, s.Grant.Token, now)
@@ -346,7 +346,7 @@ func (a *attempt) claim(s *ballot.Step, now time.Time) {
 	}
 	for _, o := range s.Offers {
 		a.ask(opClaim, quorum.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
-			return a.wire.Claim(b, a.owner, o.Had, o.Slots, ttl, a.c.cfg.Entry, a.b.Waited())
+			return a.wire.Claim(b, a.owner, o.Given.List(), o.Slots, ttl, a.c.cfg.Entry, a.b.Waited())
 		}, false).Free()
 	}
 	if s.To != 0 {

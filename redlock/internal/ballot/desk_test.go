@@ -543,7 +543,7 @@ func members(s quorum.Set) string {
 func claims(all []Offer) (said string) {
 	for _, o := range all {
 		slots := strings.Trim(fmt.Sprint(o.Slots), "[]")
-		said += fmt.Sprintf(" %d:(%s)>%s", o.Member, strings.ReplaceAll(o.Had.String(), " ", ","), cmp.Or(strings.ReplaceAll(slots, " ", ","), "-"))
+		said += fmt.Sprintf(" %d:(%s)>%s", o.Member, strings.ReplaceAll(o.Given.List().String(), " ", ","), cmp.Or(strings.ReplaceAll(slots, " ", ","), "-"))
 	}
 	return said
 }
@@ -551,7 +551,7 @@ func claims(all []Offer) (said string) {
 func offers(all []Offer) string {
 	var out []string
 	for _, o := range all {
-		said := fmt.Sprintf("%d:%d", o.Member, o.Token)
+		said := fmt.Sprintf("%d:%d", o.Member, o.Given.Token())
 		if o.Ticket > 0 {
 			said += fmt.Sprint("@", o.Ticket)
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
-	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
 // Exclusive are the rules of the lock that has one holder. A split yields to the attempt whose
@@ -53,12 +52,9 @@ func (b *Ballot) mayBeOffered(i int) bool {
 // Offer is a vote that is given up.
 type Offer struct {
 	Member int
-	Token  int64
+	Given  core.Given
 	Ticket int64 // where the attempt stands from then on; 0: not known, or without tickets
-
-	// Of a Claim:
-	Had   permit.List // what is given up; nil: the attempt knows of no vote
-	Slots []int       // what is asked for instead; nil: the attempt waits for any
+	Slots  []int // of a Claim, what is asked for instead; nil: the attempt waits for any
 }
 
 // splitUp yields the votes in hand two round trips after every member has answered or been silent
@@ -88,8 +84,7 @@ func (b *Ballot) yield(now time.Time) (out []Offer) {
 		if !b.mayBeOffered(i) {
 			continue
 		}
-		b.core.GiveUp(i, nil, nil)
-		out = append(out, Offer{Member: i, Token: b.core.GivenUp(i), Ticket: b.ticketAt(i)})
+		out = append(out, Offer{Member: i, Given: b.core.GiveUp(i, nil, nil), Ticket: b.ticketAt(i)})
 		m.yield, m.wished = offered, false
 		b.hurried(m, now)
 		m.sent++

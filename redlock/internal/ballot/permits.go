@@ -69,6 +69,9 @@ func (b *Ballot) GaveUp(i int) {
 	}
 }
 
+// Agreed returns the token that the attempt raises or has won. Only Next changes it.
+func (b *Ballot) Agreed() int64 { return b.core.Agreed() }
+
 // RoundTrip returns how long a member takes to answer, as the attempt has seen it.
 func (b *Ballot) RoundTrip() time.Duration { return b.rtt }
 
@@ -234,10 +237,10 @@ func (b *Ballot) claim(s *Step, i int, slots []int, now time.Time, states []memb
 		return false
 	}
 	b.registers(i, states[i].Gen, now)
-	b.core.GiveUp(i, had, slots)
+	given := b.core.GiveUp(i, had, slots)
 	seat.kept = nil
 	m.yield = offered
-	s.Offers = append(s.Offers, Offer{Member: i, Had: had, Slots: slots})
+	s.Offers = append(s.Offers, Offer{Member: i, Given: given, Slots: slots})
 	return true
 }
 

@@ -10,9 +10,21 @@ import (
 // A vote stops counting before its give-up is submitted, and never counts again: a reply or a push of it may be on its way
 // still. Only a later grant does, whose token is greater.
 
+// Given is a vote that was given up. Only GiveUp makes one: whoever submits a give-up has a vote that does not count any more.
+type Given struct {
+	token int64
+	list  permit.List
+}
+
+// Token is that of the vote, if it has no slots.
+func (g Given) Token() int64 { return g.token }
+
+// List is what is given up, nil if nothing is known of it.
+func (g Given) List() permit.List { return g.list }
+
 // GiveUp gives up the vote of member i, but not those of its slots that the attempt keeps. told is what the member has told
-// last, where we have no vote of it. The caller submits the give-up after that.
-func (v *Votes) GiveUp(i int, told permit.List, keep []int) {
+// last, where we have no vote of it. Without either, it is the vote that was given up before.
+func (v *Votes) GiveUp(i int, told permit.List, keep []int) Given {
 	m := &v.m[i]
 	if m.token > 0 {
 		told = m.list
@@ -26,6 +38,7 @@ func (v *Votes) GiveUp(i int, told permit.List, keep []int) {
 		}
 	}
 	m.drop()
+	return Given{m.given, told}
 }
 
 // give books that a slot was given up.
