@@ -22,6 +22,7 @@ type leaseBounds struct {
 	downgrades int // leases of writers that become those of readers
 	handoffs   int
 	adopters   int                 // of the clients, the last: they ask for nothing, and adopt
+	borrows    int                 // of the adopters, the last: they borrow, and nobody adopts meanwhile, or once one has unlocked
 	tries      [schedClients]int64 // of each adopter; 0: one
 	stopped    int                 // scripts of adoptions that end in the middle
 }
@@ -58,19 +59,23 @@ type leaseClient struct {
 // hears reports whether the client's code hears the answer to a call.
 func (cl *schedClient) hears(m *schedMsg) bool {
 	switch {
-	case m.op == opRelease, m.unheard, m.op == opAdopt && m.attempt != cl.attempt:
+	case m.op == opRelease, m.unheard, m.attempt != cl.attempt:
 		return false
 	}
 	return cl.live(m.owner)
 }
 
 // pushed reports whether pushes find the client's hold: that of an adoption they do not.
-func (cl *schedClient) pushed() bool { return cl.former == "" }
+func (cl *schedClient) pushed() bool { return !cl.adopts }
 
-// settled reports whether no call of the client's owner is under way that may take a vote or a place: Handoff waits for that.
-func (cl *schedClient) settled() bool {
+// borrowed reports whether the client leaves a lease to its hand-off.
+func (b *schedBounds) borrowed(c int) bool { return c >= b.clients-b.borrows }
+
+// settled reports whether no call of the client's owner is under way that may take a vote or a place: Handoff waits for that, but
+// not for long if a member hangs.
+func (cl *schedClient) settled(b *schedBounds) bool {
 	for i := range cl.req {
-		if slices.ContainsFunc(slices.Concat(cl.req[i], cl.rep[i]), func(m schedMsg) bool {
+		if !b.hangs(i) && slices.ContainsFunc(slices.Concat(cl.req[i], cl.rep[i]), func(m schedMsg) bool {
 			return m.owner == cl.name && slices.Contains([]string{opAcquire, opWait, opClaim, opRejoin, opAdopt}, m.op)
 		}) {
 			return false
@@ -85,8 +90,13 @@ func (s *search) adopters(w *schedWorld, c int, add func(k schedKind, c, i int))
 		add(actStart, c, 0)
 		return
 	}
-	for k := range w.handed {
-		add(actAdopt, c, k)
+	for k, h := range w.handed {
+		lent := func(cl *schedClient) bool {
+			return cl.takes == k+1 && (cl.phase == schedAdopting || cl.phase == schedHolding && cl.former == "")
+		}
+		if s.bounds.borrows == 0 || !h.freed && !slices.ContainsFunc(w.c[:], lent) {
+			add(actAdopt, c, k)
+		}
 	}
 }
 
@@ -95,7 +105,7 @@ func (s *search) leaves(w *schedWorld, c int, add func(k schedKind, c, i int)) {
 	if w.used.downgrades < s.bounds.downgrades && s.kind(c).weaker != nil {
 		add(actDowngrade, c, 0)
 	}
-	if w.used.handoffs < s.bounds.handoffs && w.c[c].settled() {
+	if w.used.handoffs < s.bounds.handoffs && w.c[c].settled(&s.bounds) {
 		add(actHandoff, c, 0)
 	}
 }
@@ -190,7 +200,13 @@ func (s *search) handOff(w *schedWorld, c int) {
 	}
 	owner := *h.owner // that of the event's lease is another soon
 	h.owner = &owner
-	w.handed = append(slices.Clip(w.handed), schedHandoff{Handoff: h, from: c, wrote: cl.wrote})
+	if next := (schedHandoff{Handoff: h, from: c, wrote: cl.wrote}); s.bounds.borrowed(c) { // the same again
+		w.handed = slices.Clone(w.handed)
+		next.from = w.handed[cl.takes-1].from
+		w.handed[cl.takes-1] = next
+	} else {
+		w.handed = append(slices.Clip(w.handed), next)
+	}
 	cl.takes = 0 // the lease goes on
 	s.over(c)
 }
@@ -203,7 +219,7 @@ func (s *search) adopt(w *schedWorld, c, k int) {
 	s.count("adoptions")
 	cl.renewals = nil
 	s.trying(c)
-	l, _ := s.stubs[c].takeOver(context.Background(), schedName, &h, true, h.terms.ttl, s.now)
+	l, _ := s.stubs[c].takeOver(context.Background(), schedName, &h, !s.bounds.borrowed(c), h.terms.ttl, s.now)
 	cl.phase, cl.takes, cl.turned, cl.token = schedAdopting, k+1, h.terms.kind, int64(h.token)
 	cl.name, cl.former, cl.b = l.hold.owner, l.hold.former, l.hold.b
 	cl.wrote = w.handed[k].wrote
@@ -297,7 +313,7 @@ func (s *search) freed(before, after *schedMember, c, i int, m *schedMsg) {
 		return
 	}
 	for _, h := range s.w.handed {
-		if *h.owner == m.owner && h.from != c && h.taker != c+1 {
+		if *h.owner == m.owner && h.from != c && h.taker != c+1 && !s.bounds.borrowed(c) {
 			s.wrong("%v frees a vote at member %d of a lease that it has not adopted", who(c), i)
 		}
 	}

@@ -1768,7 +1768,7 @@ func (s *search) finish(w *schedWorld, can map[explore.Key]bool) string {
 			return "on the way to the end: " + w.wrong
 		}
 		done := !slices.ContainsFunc(w.c[:], func(cl *schedClient) bool {
-			return cl.phase != schedDone && !(cl.phase == schedIdle && cl.adopts && len(w.handed) == 0)
+			return cl.phase != schedDone && !(cl.phase == schedIdle && cl.adopts && (len(w.handed) == 0 || s.bounds.borrows > 0))
 		})
 		rests := !s.inFlight(w)
 		if done && rests {
