@@ -75,7 +75,7 @@ func TestLongBarrierExplored(t *testing.T) {
 func TestLongBarrierCounterExamples(t *testing.T) {
 	long(t)
 	for what, c := range map[string]hallCounter{
-		"members keep no parties":         {barrierBounds{parties: 2, names: 3, rounds: 1, oneMind: true}, func(r *barrierRules) { r.strangers = true }, explore.Stuck},
+		"members keep no parties":         {barrierBounds{parties: 2, names: 3, rounds: 1, oneMind: true}, func(r *barrierRules) { r.strangers = true }, "the parties of a round"},
 		"a Wait that failed is forgotten": {barrierBounds{parties: 2, names: 2, rounds: 1, aborts: 1, oneMind: true}, func(r *barrierRules) { r.forgetFail = true }, explore.Stuck},
 	} {
 		t.Run(what, c.run)
