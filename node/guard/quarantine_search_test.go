@@ -185,7 +185,7 @@ type qClient struct {
 	seen   [qMembers]qSeen
 
 	target     int8  // member+1 that it restores
-	targetMark int8  // its marking
+	targetMark int8  // the marking that it knows
 	read       uint8 // members whose table it has
 	heard      int8  // the greatest q in them
 
@@ -265,10 +265,10 @@ func (r *qRules) next(w *qWorld, yield func(s explore.Step, w qWorld)) {
 			})
 			try(ci, i, "member %d: is to be restored by client %d", func(_ *qWorld, c *qClient, m *qMember) bool {
 				s := c.seen[i]
-				if s.run != m.run+1 || s.state != qForgot || s.own > 0 || c.target == int8(i+1) && c.targetMark == m.mark {
+				if s.run != m.run+1 || s.state != qForgot || s.own > 0 || c.target == int8(i+1) && c.targetMark == s.mark {
 					return false
 				}
-				c.target, c.targetMark, c.read, c.heard = int8(i+1), m.mark, 0, 0
+				c.target, c.targetMark, c.read, c.heard = int8(i+1), s.mark, 0, 0
 				return true
 			})
 			try(ci, i, "member %d: its table is read by client %d", func(_ *qWorld, c *qClient, m *qMember) bool {
