@@ -154,9 +154,10 @@ func serverBinary(given string) (string, error) {
 
 // markNew says that servers that were just made hold nothing.
 func markNew(ctx context.Context, urls []string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	const within = 30 * time.Second // a busy machine is no reason to fail: they have answered once
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	client, err := redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{DialTimeout: within}), redlock.WithFreshMembers())
 	if err != nil {
 		return err
 	}

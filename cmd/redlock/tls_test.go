@@ -90,7 +90,7 @@ func TestMembersWithTLS(t *testing.T) {
 		says string
 	}{
 		"good":              {"acquire x", ours, ours, 0, ""},
-		"expires soon":      {"doctor --sample 20ms", ours, ours, 1, "the member's certificate expires on"},
+		"expires soon":      {"doctor --sample 20ms --member-timeout " + patience.String(), ours, ours, 1, "the member's certificate expires on"},
 		"its own authority": {"acquire y --tls-ca " + ours.path("member.crt"), strange, ours, 0, ""},
 		"unknown authority": {"acquire x", strange, ours, exitConfig, "certificate"},
 		// The other side's word may be lost when it closes (TLS 1.3): then it looks like a network failure.
