@@ -101,7 +101,7 @@ func PgBouncer(behind *Server) Kind {
 				"\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 20\nserver_login_retry = 0.05\n"
 			file := filepath.Join(s.Dir, "settings")
 			if err := os.WriteFile(file, []byte(settings), 0o644); err != nil {
-				return exec.Command("no such program", err.Error())
+				return &exec.Cmd{Err: err}
 			}
 			return exec.Command(filepath.Join(s.bin, "pgbouncer"), file)
 		},
