@@ -35,10 +35,11 @@ const (
 	every = "^Test"
 )
 
+// Each takes about eight minutes of a quiet machine with two processors.
 var parts = [6]part{
 	{
 		tests: []chosen{
-			{pkg: "redlock", pattern: "^TestLong(Semaphore)?Schedules"}, {pkg: "redlock/internal/latch", pattern: long},
+			{pkg: "redlock", pattern: "^TestLongSchedules"}, {pkg: "redlock/internal/latch", pattern: long},
 			{pkg: "node/...", pattern: long}, {pkg: "internal/redistest", pattern: long},
 		},
 		servers: []string{"redis-6.2"},
@@ -53,22 +54,22 @@ var parts = [6]part{
 	},
 	{
 		tests: []chosen{
-			{pkg: "redlock", pattern: "^TestLong(Semaphore)?Script|^TestLongRandom|^TestLongLease"},
-			{pkg: "redlock", pattern: "^TestSeeds", env: []string{"REDQUORUM_SEEDS=1000"}, again: true},
+			{pkg: "redlock", pattern: "^TestLong(Semaphore)?Script|^TestLong(Random|Lease|Reentry)"},
+			{pkg: "redlock", pattern: "^TestSeeds($|OfSets|OfKinds)", env: []string{"REDQUORUM_SEEDS=1000"}, again: true},
+			{pkg: "redlock", pattern: "^TestSeedsOfRestarts", env: []string{"REDQUORUM_SEEDS=100"}, again: true}, // of each of eleven kinds
 		},
 		servers: []string{"redis-8.2"},
 	},
 	{
-		tests: []chosen{
-			{pkg: "integration/fencing/...", pattern: every}, {pkg: "examples/writer", pattern: every},
-			{pkg: "fence/fencegrpc", pattern: every}, {pkg: "internal/mutants", pattern: long},
-		},
+		tests:   []chosen{{pkg: "integration/fencing/...", pattern: every}, {pkg: "examples/writer", pattern: every}},
 		servers: []string{"valkey-8.0", "valkey-8.1"},
 		needs:   []string{"databases", "java", "storages"},
 	},
 	{
 		tests: []chosen{
 			{pkg: "bench/...", pattern: "^Test[A-KM-Z]"}, {pkg: "integration/interop", pattern: every}, {pkg: "integration/docker", pattern: every},
+			{pkg: "fence/fencegrpc", pattern: every}, {pkg: "internal/mutants", pattern: long}, {pkg: "redlock", pattern: "^TestLongSemaphoreSchedules"},
+			{pkg: "redlock", pattern: "^TestSeedsOfSemaphores", env: []string{"REDQUORUM_SEEDS=1000"}, again: true},
 		},
 		servers: []string{"valkey-9.0", "valkey-9.1"},
 		needs:   []string{"java"},
