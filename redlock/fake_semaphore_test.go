@@ -89,7 +89,7 @@ func TestSemaphoreHasAsManyHoldersAsSlots(t *testing.T) {
 
 // Permits for which many wait are handed on as if each were a lock of its own, although members serve
 // their releases in different orders: four permits come to almost four times one, with two calls for
-// each member and permit.
+// each member and permit. Cost: 3 s, of thirty clients.
 func TestBusyPermitsAreHandedOnAsIfEachWereALock(t *testing.T) {
 	const perPermit = 6
 	busy := func(limit int) (rate, calls float64) {

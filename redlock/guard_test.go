@@ -154,7 +154,7 @@ func TestMemberThatRestartsIsQuarantinedAndRestored(t *testing.T) {
 				next := cycle(t, q, "k")
 				require.Greater(t, next, last)
 				last = next
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(20 * time.Millisecond)
 				if st := p.State(1); st.Votes && st.Up {
 					require.GreaterOrEqual(t, time.Since(down), time.Second-time.Millisecond, "q after the restart at the earliest")
 				}
