@@ -28,7 +28,8 @@ gotest = $(collect) go test -json $(RACE) -count=1
 # ARGS=-v shows the logs of tests that pass, with their figures.
 report = ./internal/testreport/report $(filter -v,$(ARGS))
 
-# Builds what the report is made with. Both ends of the pipe would compile the standard library at the same time, each for itself.
+# What the report is made with is built first: both ends of the pipe would compile the standard library at the same time,
+# each for itself.
 counter = GOWORK=off go tool -n -modfile=tools/go.mod gotestsum
 
 .PHONY: help

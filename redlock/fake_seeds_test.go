@@ -15,6 +15,7 @@ import (
 // Seeds run without the race detector, which is ten times as slow and shuffles the scheduler; fake_seeds_race_test.go plays
 // a few with it.
 
+// TestSeeds plays seeds of mutexes. Cost: 2 s, of forty seeds.
 func TestSeeds(t *testing.T) {
 	if sum := someSeeds(t, 40, ofMutexes); sum.seeds >= 40 && !t.Failed() {
 		sum.enough(t)
@@ -34,7 +35,7 @@ func TestSeedsOfKinds(t *testing.T) {
 	}
 }
 
-// TestSeedsOfSemaphores plays seeds in which each call is for slots of a semaphore.
+// TestSeedsOfSemaphores plays seeds in which each call is for slots of a semaphore. Cost: 3 s, of twenty seeds.
 func TestSeedsOfSemaphores(t *testing.T) { someSeeds(t, 20, ofSemaphores) }
 
 // someSeeds plays n seeds, or those that are asked for.
