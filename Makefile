@@ -127,6 +127,10 @@ soak-app: try-redis ## Run clients that do everything at random beside random fa
 mutants: ## Take every guard out once, and list the test that notices (20 minutes)
 	@go run ./internal/mutants $(ARGS)
 
+.PHONY: spec
+spec: ## Check the spec of the mutex with spin: every schedule, and a mutant for each rule (3 minutes of one core)
+	@docs/spec/check
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (20s) each
 	@$(call each,for pkg in $$(go list $(PKG)); do \

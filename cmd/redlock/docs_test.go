@@ -123,7 +123,7 @@ func TestCitationsNameHeadingsOfTheProtocol(t *testing.T) {
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"*.md", "*/*.md"} {
+	for _, pattern := range []string{"*.md", "*/*.md", "docs/spec/*.pml"} {
 		for _, path := range rt.Must(filepath.Glob(filepath.Join(repository, pattern)))(t) {
 			text := rt.Must(os.ReadFile(path))(t)
 			rel, _ := filepath.Rel(repository, path)
