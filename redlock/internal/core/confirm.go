@@ -22,22 +22,25 @@ type raise struct {
 // Tally counts the votes in hand that are for the same: their set, the greatest token, how many have exactly that, and until
 // when a majority of them is trusted (the need-th latest of their ends).
 func (v *Votes) Tally(now time.Time, states []member.State) (in quorum.Set, token int64, exact int, until time.Time) {
+	in, most, exact := v.tally(now, states)
+	return in, most.token, exact, v.until(in)
+}
+
+func (v *Votes) tally(now time.Time, states []member.State) (in quorum.Set, most vote, exact int) {
 	var valid quorum.Set
 	for i := range v.m {
 		if v.Valid(i, now, states) && v.Whole(i) {
 			valid = valid.With(i)
 		}
 	}
-	if in = v.Most(valid); in == 0 {
-		return 0, 0, 0, time.Time{}
-	}
-	most := v.greatest(in)
+	in = v.Most(valid)
+	most = v.greatest(in)
 	for i := range v.m {
 		if in.Has(i) && v.m[i].equals(&most) {
 			exact++
 		}
 	}
-	return in, most.token, exact, v.until(in)
+	return in, most, exact
 }
 
 // until is the need-th latest of the ends of some votes, zero if there are fewer.
@@ -76,16 +79,16 @@ const (
 // Decide counts the votes in hand. If a majority have one token, the attempt has won. If they differ, it has agreed on the
 // greatest, which is to be confirmed.
 func (v *Votes) Decide(now time.Time, states []member.State) (Decision, Grant) {
-	in, token, exact, until := v.Tally(now, states)
+	in, most, exact := v.tally(now, states)
 	if in.Len() < v.need {
 		return Few, Grant{}
 	}
-	v.agreed, v.raise = v.greatest(in), raise{}
+	v.agreed, v.raise = most, raise{}
 	if exact < v.need {
-		return Apart, Grant{Token: token, In: in}
+		return Apart, Grant{Token: most.token, In: in}
 	}
-	v.token = token
-	return Won, Grant{Token: token, Until: until, In: in}
+	v.token = most.token
+	return Won, Grant{Token: most.token, Until: v.until(in), In: in}
 }
 
 // Raise begins the question that confirms what was agreed on.

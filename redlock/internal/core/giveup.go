@@ -60,13 +60,11 @@ func (v *Votes) GivenUp(i int) int64 { return v.m[i].given }
 
 // past reports whether a vote of member i was given up, or a slot of it.
 func (v *Votes) past(i int, x *vote) bool {
-	if x.token <= v.m[i].given {
-		return true
-	}
-	if v.given == nil {
-		return false
-	}
-	for _, p := range x.list {
+	return x.token <= v.m[i].given || v.given != nil && v.pastSlots(i, x.list)
+}
+
+func (v *Votes) pastSlots(i int, l permit.List) bool {
+	for _, p := range l {
 		if p.Token <= v.given[i].Token(p.Slot) {
 			return true
 		}

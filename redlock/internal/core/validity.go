@@ -72,10 +72,14 @@ func (v *Votes) Granted(i int, a *Answer, lease time.Duration) bool {
 // older reports whether member i has told a later vote than x since. Counters of different slots are unrelated, so a token is
 // compared with those of its slot alone.
 func (v *Votes) older(i int, x *vote, server int64) bool {
-	m := &v.m[i]
-	if x.token < m.token && x.list == nil {
-		return true
+	if x.list == nil {
+		return x.token < v.m[i].token
 	}
+	return v.olderSlots(i, x, server)
+}
+
+func (v *Votes) olderSlots(i int, x *vote, server int64) bool {
+	m := &v.m[i]
 	for _, p := range x.list {
 		if p.Token < m.list.Token(p.Slot) {
 			return true

@@ -129,16 +129,26 @@ func (v *Votes) Alike(i, k int) bool { return v.m[i].sameAs(&v.m[k].vote) }
 
 // sameAs reports whether two votes are for the same, and may count together.
 func (x *vote) sameAs(y *vote) bool {
-	return slices.EqualFunc(x.list, y.list, func(p, q permit.Permit) bool { return p.Slot == q.Slot })
+	return x.list == nil && y.list == nil || sameSlots(x.list, y.list)
+}
+
+func sameSlots(x, y permit.List) bool {
+	return slices.EqualFunc(x, y, func(p, q permit.Permit) bool { return p.Slot == q.Slot })
 }
 
 // below reports whether a vote is for the same as y, with no token above that of y.
 func (x *vote) below(y *vote) bool {
-	return x.token <= y.token && slices.EqualFunc(x.list, y.list, func(p, q permit.Permit) bool { return p.Slot == q.Slot && p.Token <= q.Token })
+	return x.token <= y.token && (x.list == nil && y.list == nil || slotsBelow(x.list, y.list))
+}
+
+func slotsBelow(x, y permit.List) bool {
+	return slices.EqualFunc(x, y, func(p, q permit.Permit) bool { return p.Slot == q.Slot && p.Token <= q.Token })
 }
 
 // equals reports whether two votes are one.
-func (x *vote) equals(y *vote) bool { return x.token == y.token && slices.Equal(x.list, y.list) }
+func (x *vote) equals(y *vote) bool {
+	return x.token == y.token && (x.list == nil && y.list == nil || slices.Equal(x.list, y.list))
+}
 
 // greatest returns what some members have voted for alike, with the greatest token of each slot.
 func (v *Votes) greatest(in quorum.Set) (most vote) {
@@ -146,7 +156,9 @@ func (v *Votes) greatest(in quorum.Set) (most vote) {
 		switch x := &v.m[i].vote; {
 		case !in.Has(i):
 		case most.token == 0:
-			most = vote{x.token, slices.Clone(x.list)}
+			if most = *x; x.list != nil {
+				most.list = slices.Clone(x.list)
+			}
 		default:
 			most.token = max(most.token, x.token)
 			for k := range most.list {
