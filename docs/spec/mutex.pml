@@ -9,16 +9,17 @@ What holds in every state:
   P3  no member gives a vote to an attempt whose release it has carried out (in gives).
 
 The obligations, who keeps them in the code, and a test that fails without them:
-  O1  validity counts from before submission       redlock/internal/ballot/answer.go  TestSchedulesCounterExamples
-  O2  a vote counts no more when its give-up is    redlock/internal/ballot/exclusive.go, redlock/lease.go
+  O1  validity counts from before submission       redlock/internal/core/validity.go  TestSchedulesCounterExamples
+  O2  a vote counts no more when its give-up is    redlock/internal/core/giveup.go, redlock/lease.go
       submitted                                    TestDesk
   O3  calls of an owner run in order; a new        node/handshake.go  TestNothingOfABrokenConnectionIsExecutedLater
       connection kills those of the old one first
   O4  a member that may have forgotten gives no    node/guard/admit.go, node/guard/restore.go
       vote, and its counters are restored          TestNoScheduleOfForgetfulMembersAndGreaterMaxTTLHasTwoHolders
-  O5  a token is confirmed where the vote stands   redlock/internal/ballot/next.go, lua/raise.lua
+  O5  a token is confirmed where the vote stands   redlock/internal/core/confirm.go, lua/raise.lua
                                                    TestRaiseIsConfirmedByMembersThatVotedLater
-  O6  what has ended never revives                 redlock/keeper.go  TestLostLeaseIsNotRevivedByALateRenewal
+  O6  what has ended never revives                 redlock/internal/core/term.go
+                                                   TestLostLeaseIsNotRevivedByALateRenewal
 
 What is abstracted, and why a second holder would still be found:
 - Attempts, not clients. No owner is used twice, so a client that tries again, or crashed and came back, is one more
