@@ -43,6 +43,9 @@ What is abstracted, and why a second holder would still be found:
 Beyond the bounds: more than one question at a time between an attempt and a member (TestSchedulesExplored has that),
 a second loss of memory, more tokens, longer TTLs. Not here: force, hand-off, sets, other kinds, several MaxTTL.
 
+States visited, all of them, and seconds of processor on a busy machine: renewals 5,066,196 (21), yields 1,957,014 (8),
+breaks 1,802,245 (9), losses 8,668,937 (42), three attempts 518,799 (3), without clocks 1,211,139 (5). Mutants: 56 s.
+A lease is made longer with a TTL of three ticks alone: with two, its trust is one tick.
 Without O3, P3 falls, and not P1: a vote is left to nobody until it ends. What is given up is named by owner and token.
 */
 /* docs/spec/check gives the bounds of a search: ATTEMPTS; TTL, 2 or 3 ticks; TOKENS, the greatest; LOSSES of memory;
@@ -215,7 +218,7 @@ proctype Attempt(byte c) {
   :: d_step { (phase[c]==Holding || phase[c]==Over && is(O6_LEASE)) && sum(renewed,0) >= NEED &&
       age[c]<=VALID && VALID+1-age[c]>trust[c] ->
       if :: phase[c]==Over -> alone(); phase[c] = Holding :: else fi;
-      SEES(true, "a renewal");
+      SEES(true, "a lease made longer");
       trust[c] = VALID+1-age[c]; sort() }
   :: d_step { is(O2_UNLOCK) && phase[c]==Holding -> of(0).free = true; of(1).free = true; of(2).free = true; sort() }
   :: d_step { phase[c]!=Idle && phase[c]!=Over -> finish(c); sort() }
