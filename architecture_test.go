@@ -41,11 +41,11 @@ var walls = []struct {
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
 	{"redlock/internal/permit", nil, true},
 	{"redlock/internal/core", []string{"clock", "member", "quorum", "redlock/internal/permit"}, true},
-	{"redlock/internal/ballot", []string{"clock", "member", "quorum", "redlock/internal/core", "redlock/internal/permit"}, true},
+	{"redlock/internal/wait", []string{"clock", "member", "quorum", "redlock/internal/core", "redlock/internal/permit"}, true},
 	{"redlock/internal/script", []string{"internal/resp", "member", "redlock/internal/permit", "slot"}, true},
 	{"redlock/internal/latch", []string{"clock", "member", "quorum"}, true},
 	{"redlock/internal/watch", []string{"clock", "member", "quorum"}, true},
-	{"redlock", []string{"clock", "cluster", "internal/printable", "member", "node", "quorum", "redlock/internal/ballot", "redlock/internal/core", "redlock/internal/latch", "redlock/internal/permit", "redlock/internal/script", "redlock/internal/watch", "slot"}, false},
+	{"redlock", []string{"clock", "cluster", "internal/printable", "member", "node", "quorum", "redlock/internal/core", "redlock/internal/latch", "redlock/internal/permit", "redlock/internal/script", "redlock/internal/wait", "redlock/internal/watch", "slot"}, false},
 	{"redlock/redlockhttp", []string{"redlock"}, false},
 	{"fence/fencehttp", []string{"fence", "redlock"}, false},
 	{"internal/redistest", []string{"internal/resp"}, false},
@@ -132,7 +132,7 @@ func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
 
 // What the search of all schedules may do to votes is done by nothing else.
 func TestOnlyTheProbeOfAnAttemptOpensItsVotes(t *testing.T) {
-	for _, file := range rt.Must(filepath.Glob("redlock/internal/ballot/*.go"))(t) {
+	for _, file := range rt.Must(filepath.Glob("redlock/internal/wait/*.go"))(t) {
 		text := rt.Must(os.ReadFile(file))(t)
 		if !strings.HasSuffix(file, "_test.go") && filepath.Base(file) != "probe.go" {
 			require.NotContains(t, string(text), "core.Probe", file)
@@ -140,7 +140,7 @@ func TestOnlyTheProbeOfAnAttemptOpensItsVotes(t *testing.T) {
 	}
 	for _, file := range rt.Must(filepath.Glob("redlock/*.go"))(t) {
 		if !strings.HasSuffix(file, "_test.go") {
-			require.NotRegexp(t, `(core|ballot)\.Probe`, string(rt.Must(os.ReadFile(file))(t)), file)
+			require.NotRegexp(t, `(core|wait)\.Probe`, string(rt.Must(os.ReadFile(file))(t)), file)
 		}
 	}
 }

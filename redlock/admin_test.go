@@ -12,8 +12,8 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 func TestInspectTellsHolderTokensAndQueue(t *testing.T) {
@@ -103,7 +103,7 @@ func TestDataIsNoLockOfAnyKindAndStays(t *testing.T) {
 			seen := rt.Must(p.Inspect(t.Context(), "k"))(t)
 			require.Empty(t, seen.Holders)
 			for _, v := range seen.Members {
-				require.Equal(t, member.KindForeign, ballot.KindOf(v.Err))
+				require.Equal(t, member.KindForeign, wait.KindOf(v.Err))
 			}
 			require.ErrorIs(t, rt.Err(p.ForceUnlock(t.Context(), "k")), ErrForeignKey)
 			_, err := p.ForceUnlockSeen(t.Context(), &Inspection{Key: "k", Holders: []Holder{{owner: script.Hash([]byte(tc.data[2]))}}})

@@ -8,9 +8,9 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // The questions of a round, as the Judge sees them.
@@ -39,7 +39,7 @@ type attempt struct {
 
 // newAttempt makes an attempt, and has pushes find it. in is the context of the acquisition for the tracer, nil without
 // one. It returns nil if the client is closed.
-func (c *Client) newAttempt(k script.Lock, t terms, past ballot.Past, in context.Context) *attempt {
+func (c *Client) newAttempt(k script.Lock, t terms, past wait.Past, in context.Context) *attempt {
 	if !c.alive.enter() {
 		return nil
 	}
@@ -55,8 +55,8 @@ func (c *Client) newAttempt(k script.Lock, t terms, past ballot.Past, in context
 }
 
 // ballotTerms are what a ballot is to know of the configuration.
-func (c *Config) ballotTerms(t *terms) ballot.Terms {
-	b := ballot.Terms{
+func (c *Config) ballotTerms(t *terms) wait.Terms {
+	b := wait.Terms{
 		Rules: t.kind.rules, TTL: t.ttl, Entry: c.Entry, Drift: c.Drift, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop,
 	}
 	if p := t.permits; p != nil {
@@ -66,35 +66,35 @@ func (c *Config) ballotTerms(t *terms) ballot.Terms {
 }
 
 // newAttempt makes an attempt with room for its members: in one piece of memory for the usual numbers of members.
-func newAttempt(members int) (*attempt, ballot.Room) {
+func newAttempt(members int) (*attempt, wait.Room) {
 	switch members {
 	case 1:
 		x := new(struct {
 			attempt
 			votes  [1]core.Voter
-			voters [1]ballot.Voter
+			voters [1]wait.Voter
 		})
-		return &x.attempt, ballot.Room{Votes: x.votes[:], Voters: x.voters[:]}
+		return &x.attempt, wait.Room{Votes: x.votes[:], Voters: x.voters[:]}
 	case 3:
 		x := new(struct {
 			attempt
 			votes  [3]core.Voter
-			voters [3]ballot.Voter
+			voters [3]wait.Voter
 		})
-		return &x.attempt, ballot.Room{Votes: x.votes[:], Voters: x.voters[:]}
+		return &x.attempt, wait.Room{Votes: x.votes[:], Voters: x.voters[:]}
 	case 5:
 		x := new(struct {
 			attempt
 			votes  [5]core.Voter
-			voters [5]ballot.Voter
+			voters [5]wait.Voter
 		})
-		return &x.attempt, ballot.Room{Votes: x.votes[:], Voters: x.voters[:]}
+		return &x.attempt, wait.Room{Votes: x.votes[:], Voters: x.voters[:]}
 	}
-	return new(attempt), ballot.NewRoom(members)
+	return new(attempt), wait.NewRoom(members)
 }
 
 // past is what the attempt leaves to another one. Answers may still come to it.
-func (a *attempt) past() ballot.Past {
+func (a *attempt) past() wait.Past {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.b.Past()
@@ -103,10 +103,10 @@ func (a *attempt) past() ballot.Past {
 // run does what the ballot says, from the step s that it said at now, until the attempt has the
 // lock or has ended. Unless it has the lock, it must be released then. run leaves the last step in
 // s.
-func (a *attempt) run(ctx context.Context, s *ballot.Step, now time.Time) error {
+func (a *attempt) run(ctx context.Context, s *wait.Step, now time.Time) error {
 	defer a.rest()
 	for {
-		if s.Do == ballot.Listen && ctx.Err() != nil { // perhaps only now: the refusal does not tell
+		if s.Do == wait.Listen && ctx.Err() != nil { // perhaps only now: the refusal does not tell
 			return a.failure(opAcquire, a.reason(), ctx.Err())
 		}
 		a.do(s, now)
@@ -123,7 +123,7 @@ func (a *attempt) run(ctx context.Context, s *ballot.Step, now time.Time) error 
 
 // next asks the ballot, and writes the answer into s. No other goroutine asks it. So next reads
 // without the mutex what Ballot.Next alone changes: see Ballot.Looks.
-func (a *attempt) next(s *ballot.Step, now time.Time) {
+func (a *attempt) next(s *wait.Step, now time.Time) {
 	if !a.b.Looks() {
 		a.mu.Lock()
 		a.b.Next(s, now, nil)
@@ -142,28 +142,28 @@ func (a *attempt) next(s *ballot.Step, now time.Time) {
 }
 
 // do carries out a step, without waiting for anything.
-func (a *attempt) do(s *ballot.Step, now time.Time) {
+func (a *attempt) do(s *wait.Step, now time.Time) {
 	switch s.Do {
-	case ballot.Acquire:
+	case wait.Acquire:
 		a.poll(a.acquire(s, now))
-	case ballot.Listen:
+	case wait.Listen:
 		a.listen()
-	case ballot.Register:
+	case wait.Register:
 		a.woken(wokenBy[s.Why])
 		if s.To != 0 {
 			a.register(s, now).Free()
 		}
-	case ballot.Yield:
+	case wait.Yield:
 		for _, o := range s.Offers {
 			a.ask(opYield, quorum.Set(0).With(o.Member), now, a.b.Part(), func(b *[]byte) member.Command {
 				return a.wire.Yield(b, a.owner, o.Given.Token(), a.b.Part(), a.c.cfg.Entry, o.Ticket)
 			}, false).Free()
 		}
-	case ballot.Claim:
+	case wait.Claim:
 		a.claim(s, now)
-	case ballot.Raise:
+	case wait.Raise:
 		a.poll(a.raise(s.To, a.b.Agreed(), now, false))
-	case ballot.Win:
+	case wait.Win:
 		if s.To != 0 {
 			a.lift(s.To, s.Grant.Token, now)
 		}
@@ -171,16 +171,16 @@ func (a *attempt) do(s *ballot.Step, now time.Time) {
 }
 
 // sleep returns when the ballot is to be asked again. An error ends the attempt.
-func (a *attempt) sleep(ctx context.Context, s *ballot.Step, now time.Time) error {
+func (a *attempt) sleep(ctx context.Context, s *wait.Step, now time.Time) error {
 	switch {
-	case s.Do == ballot.MakeRoom:
+	case s.Do == wait.MakeRoom:
 		return a.makeRoom(ctx, s.Pause)
 	case s.Poll:
 		if _, err := a.round.Wait(ctx, now, max(clock.Until(s.Wake, now), 1)); err != nil {
 			return a.interrupted(a.round.Op, a.round, err)
 		}
 		return nil
-	case s.Do != ballot.Sleep:
+	case s.Do != wait.Sleep:
 		return nil
 	}
 	wait, timer := max(0, clock.Until(s.Wake, now)), a.timer
@@ -274,18 +274,18 @@ func (a *attempt) poll(r *quorum.Round) {
 
 // wokenBy are the tracer's words.
 var wokenBy = [...]WakeReason{
-	ballot.ByNothing: "", ballot.ByPoll: WokenByPoll, ballot.ByExpiry: WokenByExpiry, ballot.ByMember: WokenByMember,
-	ballot.ByGrant: WokenByGrant,
+	wait.ByNothing: "", wait.ByPoll: WokenByPoll, wait.ByExpiry: WokenByExpiry, wait.ByMember: WokenByMember,
+	wait.ByGrant: WokenByGrant,
 }
 
 // end is why the attempt has ended: nil where it has the lock.
-func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
-	if s.Do == ballot.Win {
+func (a *attempt) end(ctx context.Context, s *wait.Step) error {
+	if s.Do == wait.Win {
 		a.c.dark.set(time.Time{}) // whatever was out of reach, a majority has just decided
 		return nil
 	}
 	switch s.Cause {
-	case ballot.Refused:
+	case wait.Refused:
 		err := a.refusal(a.round, s.Early)
 		if a.round.To.Len() < len(a.c.members) { // what the others said was said in an earlier round
 			err = a.failure(opAcquire, a.reason(), nil)
@@ -294,24 +294,24 @@ func (a *attempt) end(ctx context.Context, s *ballot.Step) error {
 			a.c.dark.set(time.Time{})
 		}
 		return err
-	case ballot.Foreign:
+	case wait.Foreign:
 		return a.failure(opWait, ErrForeignKey, nil)
-	case ballot.TooSlow:
+	case wait.TooSlow:
 		return &keyError{op: opAcquire, key: a.name(), err: ErrTooSlow}
-	case ballot.Unconfirmed:
+	case wait.Unconfirmed:
 		e := a.quorumError(opRaise, a.round.Votes(a.c.members), ErrNoQuorum, nil)
 		a.c.waited(&e.Failure, a.round.Verdict(), nil)
 		return e
-	case ballot.Stuck:
+	case wait.Stuck:
 		return a.failure(opWait, ErrHeld, ctx.Err())
-	case ballot.StoodBack:
+	case wait.StoodBack:
 		return a.failure(opWait, ErrNoQuorum, ctx.Err())
 	}
 	return a.failure(opWait, a.hopeless(), nil)
 }
 
 // acquire asks members for their votes.
-func (a *attempt) acquire(s *ballot.Step, sent time.Time) *quorum.Round {
+func (a *attempt) acquire(s *wait.Step, sent time.Time) *quorum.Round {
 	cmd := a.c.buffer()
 	var q quorum.Question
 	a.question(&q, s, sent, cmd)
@@ -321,7 +321,7 @@ func (a *attempt) acquire(s *ballot.Step, sent time.Time) *quorum.Round {
 }
 
 // question writes into q what acquire asks, encoded into a buffer.
-func (a *attempt) question(q *quorum.Question, s *ballot.Step, sent time.Time, buf *[]byte) {
+func (a *attempt) question(q *quorum.Question, s *wait.Step, sent time.Time, buf *[]byte) {
 	*q = quorum.Question{
 		Op: opAcquire, Sent: sent, TTL: a.terms.ttl, To: s.To, Need: s.Need, Judge: &a.hold,
 		Command: a.wire.Acquire(buf, a.owner, a.terms.ttl), Delivery: member.Delivery{Ended: &a.ended},
@@ -329,7 +329,7 @@ func (a *attempt) question(q *quorum.Question, s *ballot.Step, sent time.Time, b
 }
 
 // register asks for the lock, now or when it is handed over.
-func (a *attempt) register(s *ballot.Step, now time.Time) *quorum.Round {
+func (a *attempt) register(s *wait.Step, now time.Time) *quorum.Round {
 	return a.ask(opWait, s.To, now, a.b.Part(), func(b *[]byte) member.Command {
 		if s.Freed {
 			return a.wire.WaitFreed(b, a.owner, a.b.Part(), a.c.cfg.Entry, s.Ticket)
@@ -339,7 +339,7 @@ func (a *attempt) register(s *ballot.Step, now time.Time) *quorum.Round {
 }
 
 // claim submits the claims of a step, and then its waits.
-func (a *attempt) claim(s *ballot.Step, now time.Time) {
+func (a *attempt) claim(s *wait.Step, now time.Time) {
 	ttl := a.terms.ttl
 	if a.b.Waited() {
 		ttl = a.b.Part()
@@ -443,7 +443,7 @@ func (a *attempt) standing() []quorum.MemberVote {
 	defer a.mu.Unlock()
 	for i := range out {
 		part, err := a.b.Standing(i, now, states)
-		if part == ballot.Silent {
+		if part == wait.Silent {
 			err = &member.SilentError{Within: a.c.cfg.MemberTimeout}
 		}
 		out[i] = standing(a.c.members[i].Name(), &states[i], part, err)
@@ -452,10 +452,10 @@ func (a *attempt) standing() []quorum.MemberVote {
 }
 
 // standing is the part of a member in a wait, as a vote. err is why the last call to it failed.
-func standing(name string, st *member.State, part ballot.Standing, err error) quorum.MemberVote {
+func standing(name string, st *member.State, part wait.Standing, err error) quorum.MemberVote {
 	v := quorum.MemberVote{Member: name, Vote: quorum.No, Err: err}
 	switch {
-	case part == ballot.Votes:
+	case part == wait.Votes:
 		v.Vote = quorum.Yes
 	case !st.Quarantine.IsZero():
 		v.Err = &member.QuarantineError{Until: st.Quarantine}
@@ -464,11 +464,11 @@ func standing(name string, st *member.State, part ballot.Standing, err error) qu
 		if v.Err == nil {
 			v.Err = member.ErrDown
 		}
-	case part != ballot.Fails && !st.Inbox && st.Deaf != nil:
+	case part != wait.Fails && !st.Inbox && st.Deaf != nil:
 		v.Err = st.Deaf
-	case part == ballot.Undecided || part == ballot.Silent:
+	case part == wait.Undecided || part == wait.Silent:
 		v.Vote = quorum.Open
-	case part == ballot.Unasked:
+	case part == wait.Unasked:
 		v.Vote = quorum.NotAsked
 	}
 	return v
@@ -481,9 +481,9 @@ func reasonOf(votes []quorum.MemberVote, need int) error {
 	agreed, refused, foreign, spentOut, resting, failed := 0, 0, 0, 0, 0, 0
 	for _, v := range votes {
 		switch {
-		case ballot.KindOf(v.Err) == member.KindExhausted:
+		case wait.KindOf(v.Err) == member.KindExhausted:
 			spentOut++
-		case ballot.KindOf(v.Err) == member.KindForeign:
+		case wait.KindOf(v.Err) == member.KindForeign:
 			foreign++
 		case v.Vote == quorum.No && v.Err == nil:
 			refused++

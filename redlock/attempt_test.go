@@ -15,15 +15,15 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		Skew(t, cluster, "k", 9, 9, 5)
-		a := p.newAttempt(p.cfg.lockOf("k"), terms{kind: &exclusive, ttl: time.Second}, ballot.Past{}, t.Context())
+		a := p.newAttempt(p.cfg.lockOf("k"), terms{kind: &exclusive, ttl: time.Second}, wait.Past{}, t.Context())
 		now := time.Now()
-		var s ballot.Step
+		var s wait.Step
 		a.next(&s, now)
 		a.do(&s, now)
 		synctest.Wait() // the caller is slow: all have answered
@@ -67,7 +67,7 @@ func TestQuarantineIsNotNoQuorum(t *testing.T) {
 func OverBelief(cluster *redistest.Cluster, l *Lease) (wrong []string) {
 	now := time.Now()
 	l.hold.mu.Lock()
-	b := ballot.Probe{Ballot: &l.hold.b}
+	b := wait.Probe{Ballot: &l.hold.b}
 	votes := b.Clone()
 	l.hold.mu.Unlock()
 	b.Ballot = &votes
@@ -100,7 +100,7 @@ func TestGrantIsNeverBelievedLongerThanItsMemberKeepsIt(t *testing.T) {
 						l := p.Lock(t, "k", TTL(900*time.Millisecond))
 						n := Watch(t, cluster, l, fmt.Sprint("seed ", seed))
 						l.hold.mu.Lock()
-						waited := ballot.Probe{Ballot: &l.hold.b}.Dated()
+						waited := wait.Probe{Ballot: &l.hold.b}.Dated()
 						l.hold.mu.Unlock()
 						mu.Lock()
 						checks += n
@@ -131,7 +131,7 @@ func Watch(t testing.TB, cluster *redistest.Cluster, l *Lease, what string) (n i
 		next := now.Add(100 * time.Millisecond)
 		l.hold.mu.Lock()
 		for i := range cluster.Servers {
-			if last := (ballot.Probe{Ballot: &l.hold.b}).Vote(i).Until.Add(-1); last.After(now) && last.Before(next) {
+			if last := (wait.Probe{Ballot: &l.hold.b}).Vote(i).Until.Add(-1); last.After(now) && last.Before(next) {
 				next = last
 			}
 		}
@@ -153,7 +153,7 @@ func TestHolderForgetsWaitersThatGaveUp(t *testing.T) {
 			synctest.Wait()
 			held.hold.mu.Lock()
 			defer held.hold.mu.Unlock()
-			return ballot.Probe{Ballot: &held.hold.b}.Named(), held.hold.b.Hint()
+			return wait.Probe{Ballot: &held.hold.b}.Named(), held.hold.b.Hint()
 		}
 		for range 50 {
 			require.ErrorIs(t, looks.LockFor(t, "leader", 5*time.Millisecond), ErrHeld)

@@ -17,7 +17,8 @@
 // when it wakes up. So give Lease.Token to the storage, and let package fence refuse late writes.
 //
 // Start at Mutex.Lock in mutex.go, and at Multi.Lock in multi.go for several names. Package
-// internal/ballot makes the decisions and is pure. Package internal/script has the scripts that the
-// members run. Package clock computes every deadline. docs/protocol.md in the repository describes
-// the keys, the scripts, the steps of a client, and why they are safe.
+// internal/wait decides what an attempt does next, and internal/core what its votes are worth: both
+// are pure. Package internal/script has the scripts that the members run. Package clock computes
+// every deadline. docs/protocol.md in the repository describes the keys, the scripts, the steps of a
+// client, and why they are safe.
 package redlock

@@ -6,8 +6,8 @@ import (
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/core"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // opDowngrade is the question of a downgrade, as the tracer names it.
@@ -90,7 +90,7 @@ func (l *Lease) turn(to *kind) (*Lease, error) {
 	term, ttl, renewAt := core.TermOf(l.term.Until(), l.term.Limit()), l.ttl, l.renewAt
 	l.endLocked(ErrDowngraded, time.Now())
 	h := l.hold.succeed(to)
-	down := newLease(l.values, h, result{Grant: ballot.Grant{Token: int64(l.token), Until: term.Until()}}, l.granted)
+	down := newLease(l.values, h, result{Grant: wait.Grant{Token: int64(l.token), Until: term.Until()}}, l.granted)
 	down.as, down.term, down.ttl, down.renewAt = l.as, term, ttl, renewAt
 	return down, nil
 }
@@ -158,5 +158,5 @@ func (d downgraded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	if h.c.trace.request != nil {
 		h.requested(r, c)
 	}
-	return ballot.VoteOf(ans.Outcome, ans.N > 0)
+	return wait.VoteOf(ans.Outcome, ans.N > 0)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // Election chooses one leader among the processes that campaign. It is the Mutex of its name, with a
@@ -46,7 +46,7 @@ const (
 
 // electionKind is the kind of Client.Election. It has the keys and scripts of a mutex.
 var electionKind = kind{
-	name: KindElection, lock: script.Exclusive, rules: &ballot.Exclusive, width: 1, format: 2,
+	name: KindElection, lock: script.Exclusive, rules: &wait.Exclusive, width: 1, format: 2,
 	renewed: (*Lease).proclaimAgain, ending: (*hold).lastWord,
 }
 
@@ -327,7 +327,7 @@ func (p *poll) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	}
 	p.mu.Unlock()
 	signal(p.ear)
-	return ballot.VoteOf(c.Outcome, ok && said.Owner != "")
+	return wait.VoteOf(c.Outcome, ok && said.Owner != "")
 }
 
 // standing reads the answer to Observe, and tells the tracer. ok is false if the member has not
@@ -483,7 +483,7 @@ func (j *recorded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	if j.h.c.trace.request != nil {
 		j.h.requested(r, c)
 	}
-	return ballot.VoteOf(c.Outcome, n > 0)
+	return wait.VoteOf(c.Outcome, n > 0)
 }
 
 // proclaimAgain repeats what a leader has proclaimed: a majority has just renewed its lease. Members

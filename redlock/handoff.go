@@ -16,8 +16,8 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // Handoff is a lease in transit to another process: what Client.Adopt needs to go on with it. It is
@@ -302,11 +302,11 @@ func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew boo
 		owner, former = c.adopter(*h.owner), *h.owner
 	}
 	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former, longest: longest}
-	held.b = ballot.Adopt(held.owner, ballot.NewRoom(len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
+	held.b = wait.Adopt(held.owner, wait.NewRoom(len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
 	held.b.Won(h.terms.has())
 	// What a majority is about to confirm, and no more: a renewal only lengthens.
 	until := now.Add(clock.Validity(h.terms.ttl, c.cfg.Drift))
-	l := newLease(ctx, held, result{Grant: ballot.Grant{Token: int64(h.token), Until: until}}, now)
+	l := newLease(ctx, held, result{Grant: wait.Grant{Token: int64(h.token), Until: until}}, now)
 	return l, c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true, ctx: ctx}, now)
 }
 

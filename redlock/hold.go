@@ -10,10 +10,10 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // hold is what one owner has at the members: votes, places in queues, and the release that it owes
@@ -37,7 +37,7 @@ type hold struct {
 	traced *traced // nil without a Tracer
 
 	mu       sync.Mutex
-	b        ballot.Ballot // the votes at each member, and how they were obtained
+	b        wait.Ballot   // the votes at each member, and how they were obtained
 	wake     chan struct{} // capacity 1: something was heard; nil: no attempt waits for that
 	settled  chan struct{} // is closed when no call is under way that may take a vote; nil: nobody waits for that
 	longest  time.Duration // the longest TTL that a member was asked for
@@ -120,7 +120,7 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 		if c.Interrupted && ans.Outcome == member.Answered {
 			ans.N = 1 // it is only stopped where it has freed the vote and is to hand it over
 		}
-		v = ballot.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, &ans))
+		v = wait.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, &ans))
 	}
 	wake := h.wake
 	h.settledLocked()
@@ -152,8 +152,8 @@ func (h *hold) followed(waiter string) {
 }
 
 // decode is what a member answered, as the ballot takes it.
-func decode(r *quorum.Round, c *member.Call, now member.Brief) ballot.Answer {
-	a := ballot.Answer{Answer: core.Answer{Outcome: c.Outcome, Sent: r.Sent, At: c.At, From: c.State, Now: now}, Err: c.Err}
+func decode(r *quorum.Round, c *member.Call, now member.Brief) wait.Answer {
+	a := wait.Answer{Answer: core.Answer{Outcome: c.Outcome, Sent: r.Sent, At: c.At, From: c.State, Now: now}, Err: c.Err}
 	if c.Outcome != member.Answered {
 		return a
 	}
@@ -183,7 +183,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	switch {
 	case p.Grant:
 		regained = h.b.Wishing(i)
-		counts = h.b.Pushed(i, ballot.Push{Push: core.Push{Token: p.Token, Server: p.Server, TTL: p.TTL, Permits: p.Permits}, Next: p.Other}, st, at)
+		counts = h.b.Pushed(i, wait.Push{Push: core.Push{Token: p.Token, Server: p.Server, TTL: p.TTL, Permits: p.Permits}, Next: p.Other}, st, at)
 	case p.Gone:
 		h.b.Withdrawn(p.Other)
 	case p.Readers:
@@ -345,7 +345,7 @@ type withdrawal struct{}
 
 // Judge implements quorum.Judge.
 func (withdrawal) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
-	return ballot.VoteOf(c.Outcome, false)
+	return wait.VoteOf(c.Outcome, false)
 }
 
 // rejoined books the answer to a rejoin, by which the member may have taken the lease back, or keeps
@@ -452,7 +452,7 @@ func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 		h.requested(round, c)
 	}
 	h.rejoined(round, c)
-	return ballot.VoteOf(c.Outcome, yes)
+	return wait.VoteOf(c.Outcome, yes)
 }
 
 // asks notes the TTL of a request.

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // What Config.Interop adds: another dialect of the lock (package script), and listening to Redisson's channel while an
@@ -53,15 +53,15 @@ func (a *attempt) subscribe() (stop func()) {
 // Channel implements member.ChannelListener. What is heard here proves nothing: it only makes the
 // attempt ask.
 func (l *link) Channel(channel string, msg []byte, _ time.Time) {
-	what := ballot.Freed
+	what := wait.Freed
 	if msg == nil {
-		what = ballot.Confirmed
+		what = wait.Confirmed
 	}
 	if name, ok := script.Beside(channel); ok {
 		if channel = name; msg == nil {
 			return // confirmed together with the other
 		}
-		what = ballot.Turn
+		what = wait.Turn
 	}
 	s := &l.c.listening
 	s.mu.Lock()

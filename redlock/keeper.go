@@ -13,7 +13,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // keeper renews and ends the leases of a client. It never waits for a member and calls nothing of
@@ -648,7 +648,7 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 		defer n.items[0].l.hold.took()
 	}
 	if c.Outcome != member.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
-		return ballot.VoteOf(c.Outcome, false)
+		return wait.VoteOf(c.Outcome, false)
 	}
 	// Above 0: it is ours there, and which number it is may say more. 0: it is not. Below 0: there is
 	// another's data under the name, and nothing to be had.
@@ -665,7 +665,7 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 			n.rejoin(j, c.Index)
 		}
 	}
-	return ballot.VoteOf(c.Outcome, c.Reply.Elems[0].Int > 0)
+	return wait.VoteOf(c.Outcome, c.Reply.Elems[0].Int > 0)
 }
 
 // requested tells the tracer.
@@ -861,5 +861,5 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 		r.n.book(c.Index, c.State.Gen, r.j, []member.Reply{{Int: 1}})
 	}
 	r.n.heard(false)
-	return ballot.VoteOf(c.Outcome, yes)
+	return wait.VoteOf(c.Outcome, yes)
 }

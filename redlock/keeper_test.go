@@ -19,9 +19,9 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // A call carries leases of one script. If a member is several servers, they are of one slot as
@@ -54,8 +54,8 @@ func TestLeasesAreRenewedByScriptAndSlot(t *testing.T) {
 				if d.kind == "other" {
 					k = k.ExtendedBy(&other)
 				}
-				a := c.newAttempt(k, terms{kind: &exclusive, ttl: time.Minute, renew: true}, ballot.Past{}, nil)
-				grant := ballot.Grant{Token: 1, Until: time.Now().Add(time.Minute / 2)}
+				a := c.newAttempt(k, terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
+				grant := wait.Grant{Token: 1, Until: time.Now().Add(time.Minute / 2)}
 				leases = append(leases, newLease(t.Context(), &a.hold, result{Grant: grant}, time.Now()))
 			}
 			c.keeper.renewAll(leases, time.Now())
@@ -225,8 +225,8 @@ func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 	now := time.Now()
 	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
 		for _, renew := range []bool{true, false} {
-			a := c.newAttempt(c.cfg.lockOf("k"), terms{kind: &exclusive, ttl: 30 * time.Second, renew: renew}, ballot.Past{}, nil)
-			l := newLease(t.Context(), &a.hold, result{Grant: ballot.Grant{Token: 7, Until: now.Add(left)}, waited: true}, now)
+			a := c.newAttempt(c.cfg.lockOf("k"), terms{kind: &exclusive, ttl: 30 * time.Second, renew: renew}, wait.Past{}, nil)
+			l := newLease(t.Context(), &a.hold, result{Grant: wait.Grant{Token: 7, Until: now.Add(left)}, waited: true}, now)
 			require.Greater(t, left, l.renewAt.Sub(now), "an answer takes time")
 			for tries := 0; ; tries++ { // that are not confirmed
 				at := l.renewAt
@@ -277,8 +277,8 @@ func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
 		}
 		c.contended("k", time.Now())
 		require.Equal(t, contendedFor, due())
-		a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Minute, renew: true}, ballot.Past{}, nil)
-		l := newLease(t.Context(), &a.hold, result{Grant: ballot.Grant{Token: 1, Until: time.Now().Add(time.Minute)}}, time.Now())
+		a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
+		l := newLease(t.Context(), &a.hold, result{Grant: wait.Grant{Token: 1, Until: time.Now().Add(time.Minute)}}, time.Now())
 		require.True(t, c.keeper.add(l))
 		require.Equal(t, lookAgain, due())
 		l.lose(LostClosed)
@@ -309,8 +309,8 @@ func TestVotesAreRegainedFewAtATime(t *testing.T) {
 		slow := &slowToRejoin{}
 		c := rt.Must(New([]member.Member{slow}))(t)
 		for i := range leases {
-			a := c.newAttempt(script.Exclusive(strconv.Itoa(i)), terms{kind: &exclusive, ttl: time.Minute, renew: true}, ballot.Past{}, nil)
-			l := newLease(t.Context(), &a.hold, result{Grant: ballot.Grant{Token: 1, Until: time.Now().Add(time.Minute / 2)}}, time.Now())
+			a := c.newAttempt(script.Exclusive(strconv.Itoa(i)), terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
+			l := newLease(t.Context(), &a.hold, result{Grant: wait.Grant{Token: 1, Until: time.Now().Add(time.Minute / 2)}}, time.Now())
 			require.True(t, c.keeper.add(l))
 		}
 		c.keeper.votesAgain(0)
@@ -345,8 +345,8 @@ func TestReleaseIsOwedForAsLongAsTheEntryMayLive(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		c := rt.Must(New([]member.Member{&renewals{}}))(t)
 		defer func() { _ = c.Close() }()
-		for start, owed := range map[ballot.Start]time.Duration{ballot.TryOnce: c.cfg.Entry, ballot.WaitFirst: 4 * c.cfg.Entry} {
-			a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Second}, ballot.Past{Start: start}, nil)
+		for start, owed := range map[wait.Start]time.Duration{wait.TryOnce: c.cfg.Entry, wait.WaitFirst: 4 * c.cfg.Entry} {
+			a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Second}, wait.Past{Start: start}, nil)
 			var q quorum.Question
 			a.leaving(&q, quorum.All(1), false, c.buffer())
 			require.Equal(t, owed+time.Second, time.Until(q.Delivery.OweUntil))

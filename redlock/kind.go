@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // Kind names a kind of lock. Handoffs, inspections, events and metrics carry it, because one client
@@ -56,7 +56,7 @@ type kind struct {
 	// shared makes the same lock in the dialect that Redisson shares; nil: there is none.
 	shared func(name string) script.Lock
 	// rules say what a split comes to, and who succeeds.
-	rules *ballot.Rules
+	rules *wait.Rules
 	// strict is the same lock, taken in strict order; nil: it is so already, or there is none.
 	strict *kind
 	// width is how many callers of one client ask the members for one name at a time: at least 1.
@@ -109,8 +109,8 @@ var exclusive = kind{
 
 // The rules of kinds without readers, as they are if others have readers of the same name.
 var (
-	besideReaders     = ballot.Beside(ballot.Exclusive, script.ReadersFirst)
-	fairBesideReaders = ballot.Beside(ballot.Fair, script.ReadersFirst)
+	besideReaders     = wait.Beside(wait.Exclusive, script.ReadersFirst)
+	fairBesideReaders = wait.Beside(wait.Fair, script.ReadersFirst)
 )
 
 // fair is the kind of Client.Mutex with Fair. The members order all callers, so each of them asks.

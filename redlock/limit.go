@@ -12,8 +12,8 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // How the limit of a semaphore is changed at run time: docs/protocol.md, "Stored limit".
@@ -175,7 +175,7 @@ func (j *limits) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
 	}
 	switch {
 	case !ok:
-		return ballot.VoteOf(c.Outcome, false)
+		return wait.VoteOf(c.Outcome, false)
 	case !st.Votes || st.Gen != c.State.Gen: // no refusal either
 		return quorum.Unsure
 	}

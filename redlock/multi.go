@@ -11,8 +11,8 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // MaxNames is how many names one Multi may have.
@@ -171,7 +171,7 @@ type part struct {
 	in     context.Context // of the acquisition for the tracer, nil without one
 
 	asked *attempt // until it is a lease
-	step  ballot.Step
+	step  wait.Step
 	won   bool
 
 	res   result
@@ -317,9 +317,9 @@ func (g *gathering) ask(ctx context.Context) (first int, now time.Time, err erro
 			}
 			now = time.Now()
 			p.asked.next(&p.step, now)
-			if p.step.Do == ballot.Win || p.step.Poll {
+			if p.step.Do == wait.Win || p.step.Poll {
 				p.asked.do(&p.step, now)
-				p.won = p.step.Do == ballot.Win
+				p.won = p.step.Do == wait.Win
 				open = open || !p.won
 				continue
 			}
@@ -351,9 +351,9 @@ func (g *gathering) askAt(c *Client, parts []part, now time.Time) error {
 	questions := make([]quorum.Question, 0, len(parts))
 	buffers := make([]*[]byte, 0, len(parts))
 	asked := make([]*attempt, 0, len(parts))
-	past := ballot.Past{Start: ballot.AskFirst}
+	past := wait.Past{Start: wait.AskFirst}
 	if g.try {
-		past.Start = ballot.TryOnce
+		past.Start = wait.TryOnce
 	}
 	for i := range parts {
 		p := &parts[i]
@@ -411,7 +411,7 @@ func (g *gathering) wait(ctx context.Context, j int, now time.Time) error {
 	ctx, stop := g.unlessLost(ctx, j)
 	defer stop()
 	var place *place
-	past := ballot.Past{Start: ballot.WaitFirst}
+	past := wait.Past{Start: wait.WaitFirst}
 	var err error
 	if !p.c.stepIntoLine(&p.want) {
 		a.rest()

@@ -9,7 +9,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // How a lock of any kind is obtained: what is checked first, the caller's place in the lines of its
@@ -31,7 +31,7 @@ const (
 
 // result is a grant and how it was obtained.
 type result struct {
-	ballot.Grant
+	wait.Grant
 	waited bool
 	met    bool // a call that does not wait was in the way of others, as they were in its way
 }
@@ -108,9 +108,9 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error) {
 	if w.try {
 		began := time.Now()
-		l, res, err := c.attempts(ctx, in, &w, ballot.Past{Start: ballot.TryOnce})
+		l, res, err := c.attempts(ctx, in, &w, wait.Past{Start: wait.TryOnce})
 		for err != nil && c.comesBack(ctx, w.slot(&c.cfg), err, began) {
-			l, res, err = c.attempts(ctx, in, &w, ballot.Past{Start: ballot.TryOnce})
+			l, res, err = c.attempts(ctx, in, &w, wait.Past{Start: wait.TryOnce})
 		}
 		if err != nil && c.isClosed() {
 			err = &keyError{op: w.op, key: w.name, err: ErrClosed}
@@ -130,9 +130,9 @@ func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error
 			return l, result{}, err
 		}
 	}
-	past := ballot.Past{Start: ballot.AskFirst}
+	past := wait.Past{Start: wait.AskFirst}
 	if contended {
-		past.Start = ballot.WaitFirst
+		past.Start = wait.WaitFirst
 	}
 	return c.attempts(ctx, in, &w, past)
 }
@@ -180,7 +180,7 @@ func (c *Client) futile(w *want) *QuorumError {
 	}
 	votes := make([]quorum.MemberVote, len(states))
 	for i := range votes {
-		votes[i] = standing(c.members[i].Name(), &states[i], ballot.Unasked, nil)
+		votes[i] = standing(c.members[i].Name(), &states[i], wait.Unasked, nil)
 	}
 	return &QuorumError{
 		Failure: quorum.Failure{Op: opWait, Key: w.name, Need: c.need, Votes: votes}, kind: ErrNoQuorum,
@@ -243,7 +243,7 @@ func (w *want) line() (name string, width int) {
 }
 
 // attempts makes one attempt after the other, until one has the lock or none can have it.
-func (c *Client) attempts(ctx, in context.Context, w *want, past ballot.Past) (*Lease, result, error) {
+func (c *Client) attempts(ctx, in context.Context, w *want, past wait.Past) (*Lease, result, error) {
 	if err := c.futile(w); err != nil { // it may have become so while the caller stood in line
 		return nil, result{waited: true}, err
 	}
@@ -252,23 +252,23 @@ func (c *Client) attempts(ctx, in context.Context, w *want, past ballot.Past) (*
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
 	}
 	now := time.Now()
-	var s ballot.Step
+	var s wait.Step
 	a.next(&s, now)
 	return c.follow(ctx, in, w, a, &s, now)
 }
 
 // follow goes on with an attempt whose ballot said s at now, and with those that come after it.
-func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *ballot.Step, now time.Time) (*Lease, result, error) {
+func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *wait.Step, now time.Time) (*Lease, result, error) {
 	for {
 		err := a.run(ctx, s, now)
-		res := result{Grant: s.Grant, waited: s.Do != ballot.Listen && a.b.Waited(), met: s.Do == ballot.Lose && s.Cause == ballot.Stuck}
+		res := result{Grant: s.Grant, waited: s.Do != wait.Listen && a.b.Waited(), met: s.Do == wait.Lose && s.Cause == wait.Stuck}
 		if err == nil {
 			l, err := a.lease(ctx, res)
 			return l, res, err
 		}
 		past := a.past()
 		a.abandon()
-		if s.Do != ballot.Again || ctx.Err() != nil {
+		if s.Do != wait.Again || ctx.Err() != nil {
 			return nil, res, err
 		}
 		if a = c.newAttempt(a.wire, *w.terms, past, in); a == nil {
@@ -296,7 +296,7 @@ func (c *Client) comesBack(ctx context.Context, at uint16, err error, began time
 		case v.Vote == quorum.Yes:
 			had++
 		case errors.Is(v.Err, member.ErrDown), errors.Is(v.Err, member.ErrBroken), errors.Is(v.Err, member.ErrStalled),
-			ballot.KindOf(v.Err) == member.KindForgot:
+			wait.KindOf(v.Err) == member.KindForgot:
 			lost = lost.With(i)
 		}
 	}

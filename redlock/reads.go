@@ -11,9 +11,9 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // The readers of one client share one hold: docs/protocol.md, "One read hold for a client". So the
@@ -99,7 +99,7 @@ func (c *Client) share(ctx, in context.Context, w want) (*Lease, result, error) 
 			s := h.joinLocked(ctx, &w, now)
 			sh.mu.Unlock()
 			if l, ok := s.begin(now); ok {
-				return l, result{Grant: ballot.Grant{In: h.in}}, nil
+				return l, result{Grant: wait.Grant{In: h.in}}, nil
 			}
 		case h != nil && h.lease != nil:
 			if err := h.askLocked(ctx, &w, now); err != nil {
@@ -204,7 +204,7 @@ func (h *readHold) waitLocked(ctx, in context.Context, w *want) (*Lease, result,
 	switch {
 	case r.share != nil: // also if ctx has ended since
 		l, err := r.share.get(w, time.Now())
-		return l, result{Grant: ballot.Grant{In: h.in}, waited: true}, err
+		return l, result{Grant: wait.Grant{In: h.in}, waited: true}, err
 	case r.next:
 		return h.c.form(ctx, in, w, h)
 	}

@@ -3,8 +3,8 @@ package redlock
 import (
 	"context"
 
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // RWMutex is a lock of one name that either one writer holds or any number of readers. It is the
@@ -80,13 +80,13 @@ var (
 	writeKind = kind{
 		name: KindWrite, lock: script.Writing, rules: &writing, width: 1, format: 2, weaker: &readKind,
 	}
-	writing = ballot.Writing(script.ReadersFirst)
+	writing = wait.Writing(script.ReadersFirst)
 )
 
 // readKind is the kind of RWMutex.RLock. Members let all readers in that are there, so a crowd of
 // this client's does not crowd out others; readWidth bounds what the members keep for it.
 var readKind = kind{
-	name: KindRead, lock: script.Reading, rules: &ballot.Reading, width: readWidth, format: 2, together: true,
+	name: KindRead, lock: script.Reading, rules: &wait.Reading, width: readWidth, format: 2, together: true,
 	obtain: (*Client).share, word: readWord, behind: readBehind,
 }
 

@@ -25,9 +25,9 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // docs/protocol.md, "Exhaustive search" says how far this goes.
@@ -162,7 +162,7 @@ type schedClient struct {
 	phase    schedPhase
 	attempt  int // the number in the owner's name
 	name     string
-	b        ballot.Ballot
+	b        wait.Ballot
 	raise    int64      // the token that is to be confirmed
 	token    int64      // the lease's
 	forced   quorum.Set // members at which the lease was taken by force
@@ -265,7 +265,7 @@ type search struct {
 	w        *schedWorld // the state that the recorders write to
 	spare    *schedWorld // nobody's any more
 	idle     []*schedClient
-	voters   []ballot.Room
+	voters   []wait.Room
 	seen     [schedMembers]member.State
 	a        attempt // of the event that is judged
 	outcomes map[schedPlay]schedOutcome
@@ -494,7 +494,7 @@ func (s *search) own(w *schedWorld, c int) *schedClient {
 func (s *search) client(w *schedWorld, c int) *schedClient {
 	cl := s.own(w, c)
 	if !w.ballots.Has(c) {
-		var room ballot.Room
+		var room wait.Room
 		if n := len(s.voters); n > 0 && len(cl.probe().Room().Voters) > 0 {
 			room, s.voters = s.voters[n-1], s.voters[:n-1]
 		}
@@ -514,7 +514,7 @@ func (s *search) attempt(c int) *attempt {
 	return &s.a
 }
 
-func (cl *schedClient) probe() ballot.Probe { return ballot.Probe{Ballot: &cl.b} }
+func (cl *schedClient) probe() wait.Probe { return wait.Probe{Ballot: &cl.b} }
 
 // live reports whether an owner's attempt still goes on.
 func (cl *schedClient) live(owner string) bool {
@@ -927,12 +927,12 @@ func (s *search) start(c int) {
 	w, cl := s.w, s.client(s.w, c)
 	cl.attempt++
 	cl.began = w.won
-	past := ballot.Past{Start: ballot.AskFirst}
+	past := wait.Past{Start: wait.AskFirst}
 	switch {
 	case s.bounds.wait:
-		past.Start = ballot.WaitFirst
+		past.Start = wait.WaitFirst
 	case s.bounds.once:
-		past.Start = ballot.TryOnce
+		past.Start = wait.TryOnce
 	}
 	s.boundBy(cl)
 	a := s.stubs[c].newAttempt(s.wire(c), s.terms(c), past, nil)
@@ -1013,7 +1013,7 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 		cl.probe().Confirm(i)
 	}
 	if v := cl.probe().Vote(i); s.rules.endOfRound && m.reply.n > 0 && v.Token == m.reply.n {
-		cl.probe().SetVote(i, ballot.Vote{Token: v.Token, Until: s.now.Add(clock.Validity(m.part, s.cfg.Drift))})
+		cl.probe().SetVote(i, wait.Vote{Token: v.Token, Until: s.now.Add(clock.Validity(m.part, s.cfg.Drift))})
 	}
 }
 
@@ -1038,7 +1038,7 @@ func (s *search) pushed(c, i int, p script.Push) {
 		cl.probe().Yielded(i, yielded)
 	}
 	if p.Grant && s.rules.pushFromArrival && cl.probe().Vote(i).Token <= p.Token {
-		cl.probe().Believe(i, ballot.Vote{Token: p.Token, Until: s.now.Add(clock.Validity(cl.b.Part(), s.cfg.Drift))}, p.Server)
+		cl.probe().Believe(i, wait.Vote{Token: p.Token, Until: s.now.Add(clock.Validity(cl.b.Part(), s.cfg.Drift))}, p.Server)
 	}
 	if p.Grant && cl.probe().Vote(i).Token == p.Token {
 		s.count("votes by push")
@@ -1070,38 +1070,38 @@ func (s *search) run(c int) {
 		a.do(&st, s.now)
 		cl.b = a.b
 		switch {
-		case st.Do == ballot.Win:
+		case st.Do == wait.Win:
 			s.win(c, a, st)
 			return
 		case st.Ends():
 			s.spent(c, schedCauses[st.Cause])
 			return
-		case st.Do == ballot.Listen:
+		case st.Do == wait.Listen:
 			s.say("  %v waits", who(c))
-		case st.Do == ballot.Raise:
+		case st.Do == wait.Raise:
 			s.say("  %v has a majority, and lifts counters to %d %v", who(c), st.Token, cl.b.Permits())
 			s.count("second rounds")
 			cl.raise = st.Token
-		case st.Do == ballot.Yield:
+		case st.Do == wait.Yield:
 			s.say("  %v yields %v", who(c), st.Offers)
 			s.count("splits")
-		case st.Do == ballot.Claim:
+		case st.Do == wait.Claim:
 			s.say("  %v claims %v, and waits at %v", who(c), st.Offers, st.To)
 			s.count("splits")
 		}
-		if st.Do == ballot.Sleep || st.Poll {
+		if st.Do == wait.Sleep || st.Poll {
 			return
 		}
 	}
 }
 
-var schedCauses = map[ballot.Cause]string{
-	ballot.TooSlow: "too slow", ballot.Unconfirmed: "token not confirmed", ballot.NoQuorum: "no quorum",
-	ballot.StoodBack: "no quorum", ballot.Stuck: "stuck",
+var schedCauses = map[wait.Cause]string{
+	wait.TooSlow: "too slow", wait.Unconfirmed: "token not confirmed", wait.NoQuorum: "no quorum",
+	wait.StoodBack: "no quorum", wait.Stuck: "stuck",
 }
 
 // next asks the ballot, and does what one without the guard that is taken out would. skip: it does nothing.
-func (s *search) next(c int) (st ballot.Step, skip bool) {
+func (s *search) next(c int) (st wait.Step, skip bool) {
 	cl, states := s.w.c[c], s.states(c)
 	p := cl.probe()
 	switch verdict, raising := p.Raising(); {
@@ -1112,10 +1112,10 @@ func (s *search) next(c int) (st ballot.Step, skip bool) {
 		}
 		return st, !ok
 	case raising && s.rules.confirmAbove:
-		var votes [schedMembers]ballot.Vote
+		var votes [schedMembers]wait.Vote
 		for i := range votes {
 			votes[i] = p.Vote(i)
-			p.SetVote(i, ballot.Vote{Token: min(votes[i].Token, cl.raise), Until: votes[i].Until})
+			p.SetVote(i, wait.Vote{Token: min(votes[i].Token, cl.raise), Until: votes[i].Until})
 		}
 		st = p.Next(s.now, states)
 		for i := range votes {
@@ -1123,20 +1123,20 @@ func (s *search) next(c int) (st ballot.Step, skip bool) {
 		}
 		return st, false
 	}
-	var before ballot.Ballot
+	var before wait.Ballot
 	if s.rules.noYield {
 		before = p.Clone()
 	}
 	st = p.Next(s.now, states)
 	switch {
-	case st.Do == ballot.Claim && s.rules.noFollow:
+	case st.Do == wait.Claim && s.rules.noFollow:
 		return st, true
-	case st.Do == ballot.Raise && s.rules.noRaise:
+	case st.Do == wait.Raise && s.rules.noRaise:
 		st, _ = p.Unraised(s.now, states)
-	case st.Do == ballot.Raise && s.rules.raiseAnywhere:
+	case st.Do == wait.Raise && s.rules.raiseAnywhere:
 		p.RaiseEverywhere()
 		st.To = quorum.All(schedMembers)
-	case st.Do == ballot.Yield && s.rules.noYield:
+	case st.Do == wait.Yield && s.rules.noYield:
 		s.count("splits")
 		for _, o := range st.Offers {
 			p.Keep(o.Member, &before)
@@ -1147,7 +1147,7 @@ func (s *search) next(c int) (st ballot.Step, skip bool) {
 }
 
 // win is what follows a win: attempt.lease.
-func (s *search) win(c int, a *attempt, st ballot.Step) {
+func (s *search) win(c int, a *attempt, st wait.Step) {
 	cl := s.w.c[c]
 	if st.Grant.Raised {
 		s.count("won with a second round")
@@ -1275,7 +1275,7 @@ func (s *search) over(c int) {
 		cl.phase = schedDone
 	}
 	cl.rep, cl.push = [schedMembers][]schedMsg{}, [schedMembers][]script.Push{}
-	cl.renewals, cl.b, cl.gathered = nil, ballot.Ballot{}, false
+	cl.renewals, cl.b, cl.gathered = nil, wait.Ballot{}, false
 	cl.until, cl.limit, cl.renewAt = time.Time{}, time.Time{}, time.Time{}
 	cl.token, cl.raise, cl.forced = 0, 0, 0
 	cl.places, cl.final, cl.behind = [schedMembers]int64{}, false, 0
@@ -1607,8 +1607,8 @@ func (s *search) key(w *schedWorld) explore.Key {
 }
 
 // clocks write the dates of a ballot.
-func (s *search) clocks(cl *schedClient, i int) ballot.Clocks {
-	return ballot.Clocks{Time: s.dates, Server: schedNow, Epoch: cl.epoch[i] + 1, Recent: s.now.Add(1 - 2*schedTick)}
+func (s *search) clocks(cl *schedClient, i int) wait.Clocks {
+	return wait.Clocks{Time: s.dates, Server: schedNow, Epoch: cl.epoch[i] + 1, Recent: s.now.Add(1 - 2*schedTick)}
 }
 
 func one(b bool) int64 {

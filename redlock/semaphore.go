@@ -11,9 +11,9 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -134,7 +134,7 @@ func (l *Lease) Slots() []Slot {
 
 // permitKind is the kind of Semaphore.
 var permitKind = kind{
-	name: KindSemaphore, lock: script.Semaphore, rules: &ballot.Permits, width: permitWidth, format: 2, space: ownNames + "s",
+	name: KindSemaphore, lock: script.Semaphore, rules: &wait.Permits, width: permitWidth, format: 2, space: ownNames + "s",
 	wide: permitsWide, fits: permitsFit, asks: permitsAsked, obtain: (*Client).permit,
 	held: permitsHeld, mend: permitsMend, told: permitsTold, left: permitsLeft,
 }
@@ -146,7 +146,7 @@ type permitTerms struct {
 	known int64       // the stored limit that the client knows; 0: none
 	want  int         // the slot to try first; below 0: one that depends on the attempt
 	once  bool        // want is for an acquire alone: see script.Asked
-	gate  uint8       // see ballot.Terms
+	gate  uint8       // see wait.Terms
 	held  permit.List // what the lease has that was handed off
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/ballot"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 	watching "github.com/redquorum/redquorum/redlock/internal/watch"
 )
 
@@ -284,7 +284,7 @@ func (c *Client) standing(states []member.State, errs []error) []quorum.MemberVo
 func (c *Client) hopeless(errs []error) bool {
 	n := 0
 	for _, err := range errs {
-		if kind := ballot.KindOf(err); kind == member.KindForeign || kind == member.KindAuth {
+		if kind := wait.KindOf(err); kind == member.KindForeign || kind == member.KindAuth {
 			n++
 		}
 	}

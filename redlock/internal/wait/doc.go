@@ -1,7 +1,10 @@
-// Package ballot decides what an attempt to get a lock does next. It does nothing itself: it has no
-// I/O, no clock and no mutex. Each method takes the instant at which it is called, and the members'
-// states if they matter. So a test can play every interleaving. The rules are those of
-// docs/protocol.md, "Client steps".
+// Package wait decides what an attempt to get a lock does next: when it asks, yields, stands back and names a successor. So
+// it keeps the lock live. That nobody gets what another holds is kept by package core, whose verbs it calls: it can take a
+// vote, give one up or count them in no other way.
+//
+// The package does nothing itself: it has no I/O, no clock and no mutex. Each method takes the instant at which it is called,
+// and the members' states if they matter. So a test can play every interleaving. The rules are those of docs/protocol.md,
+// "Client steps".
 //
 // A caller makes a Ballot, asks it for the next Step, and carries that out. It tells the ballot
 // what it hears: answers, pushes, announcements. After each of them, and at Step.Wake, it asks
@@ -44,4 +47,4 @@
 // A held vote has a token, and a vote that is none or gone has none. A tardy vote keeps its token
 // until it is dropped. A member has a held vote beside an offer if it granted anew before the
 // answer to the yield arrived.
-package ballot
+package wait

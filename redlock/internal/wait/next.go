@@ -1,4 +1,4 @@
-package ballot
+package wait
 
 import (
 	"time"
@@ -158,7 +158,7 @@ func (b *Ballot) Next(s *Step, now time.Time, states []member.State) {
 	case aligning:
 		b.aligns(s, now, states)
 	default:
-		panic("ballot: the attempt is over")
+		panic("wait: the attempt is over")
 	}
 }
 
