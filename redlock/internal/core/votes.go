@@ -171,6 +171,9 @@ func (v *Votes) greatest(in quorum.Set) (most vote) {
 
 // Most returns the largest set of members, of those given, whose votes are for the same.
 func (v *Votes) Most(of quorum.Set) (best quorum.Set) {
+	if v.terms.Slots == 0 {
+		return of // all are for the lock as a whole
+	}
 	for i := range v.m {
 		if !of.Has(i) || best.Has(i) {
 			continue
