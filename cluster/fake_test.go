@@ -182,8 +182,8 @@ func (f *fake) protocol(args []string) (string, bool) {
 			return "-LOADING\r\n", true
 		}
 		now := time.Now().Add(time.Duration(f.ahead.Load())).UnixMicro()
-		return "*11\r\n" + bulk(id+" 1") + bulk("n") + bulk("30000") + ":-2\r\n" + bulk("") + fmt.Sprintf(":%d\r\n", now) +
-			bulk("") + bulk("") + bulk("repl") + bulk("role:master\r\nmaster_replid:repl\r\nmaster_replid2:0\r\n") + bulk(id+" 1"), true
+		return "*10\r\n" + bulk(id+" 1") + bulk("n") + bulk("30000") + ":-2\r\n" + bulk("") + fmt.Sprintf(":%d\r\n", now) +
+			bulk("") + bulk("repl") + bulk("role:master\r\nmaster_replid:repl\r\nmaster_replid2:0\r\n") + bulk(id+" 1"), true
 	case "CLUSTER":
 		switch args[1] {
 		case "MYID":
