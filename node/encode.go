@@ -127,8 +127,7 @@ func kindsOf(kinds []byte, calls []*member.Call, sharded, chained bool) (fresh, 
 	return fresh, freed, lean, again
 }
 
-// isFresh reports whether the lock and the bucket of an item stand in front of those of others: its token can be drawn
-// together with those of others.
+// isFresh reports whether the lock and the bucket of an item stand in front of those of others: it may be of the steady case.
 func isFresh(kind byte) bool { return kind < member.AcquireItem+member.Repeated }
 
 // appendJoined writes calls as one, as the script that carries them wants it. sharded: at a master

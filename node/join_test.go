@@ -715,7 +715,7 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-// What an item behind another one can leave out is left out, and what may not be drawn with others is not fresh.
+// What an item behind another one can leave out is left out, and what is in a slot again is not fresh.
 func TestKindsOfItems(t *testing.T) {
 	for _, c := range []struct {
 		calls            string // each a letter, a name and a last argument
