@@ -353,8 +353,14 @@ func TestBatchDrawsTheTokensOfFreeLocks(t *testing.T) {
 		}
 		require.Equal(t, []string{"503", "1700000000000000", fmt.Sprint(all[4])}, s.countersOf(lock(0), there, fresh))
 
-		// Asked for twice, or somebody's: each is asked as if it were alone.
+		// All are fresh, and one begins its bucket.
 		asks := begin()
+		all = s.batch(asks[0], fresh.Acquire(nil, alice, minute), there.Acquire(nil, alice, minute))
+		require.Equal(t, []any{int64(501), int64(1_700_000_000_000_000)}, []any{all[0], all[2]})
+		require.True(t, between(before, all[1].(int64), s.now()))
+
+		// Asked for twice, or somebody's: each is asked as if it were alone.
+		asks = begin()
 		twice, held := lock(1), lock(2)
 		s.number(held.Acquire(nil, carol, minute))
 		all = s.batch(append(asks, twice.Acquire(nil, bob, minute))...)
