@@ -613,8 +613,8 @@ func (s *session) flush() bool {
 		}
 		if !s.turn || s.emptyLocked() || s.holdsLocked() { // without its turn it was dismissed, and a caller may write
 			s.flushing, s.turn = s.flushing && !s.turn, false
-			s.flusherUp = !s.dismissed
-			stays := s.flusherUp
+			stays := !s.dismissed
+			s.flusherUp = stays
 			s.mu.Unlock()
 			return stays
 		}
