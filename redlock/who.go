@@ -82,8 +82,11 @@ func (c *Client) tellWho() {
 
 // withWho adds to the error of a try who has the lock.
 func (c *Client) withWho(ctx context.Context, w want, err error) error {
-	var e *QuorumError
-	if !w.try || c.cfg.Label == "" || !errors.As(err, &e) || !errors.Is(e.kind, ErrHeld) {
+	if err == nil || !w.try || c.cfg.Label == "" || !errors.Is(err, ErrHeld) {
+		return err
+	}
+	var e *QuorumError // not before: it is on the heap
+	if !errors.As(err, &e) {
 		return err
 	}
 	holders := c.holders(ctx, w)
