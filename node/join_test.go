@@ -153,6 +153,11 @@ func occupied(n *Node) *session {
 	s := n.published.Load().session
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for s.flushing { // the last write of the handshake may not have returned
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+	}
 	s.flushing = true
 	return s
 }
