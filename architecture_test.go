@@ -36,8 +36,8 @@ var walls = []struct {
 	{"fence/fenceobj", []string{"fence"}, true},
 	{"fence/fencesql", []string{"fence"}, false},
 	{"fence/fenceredis", []string{"fence", "slot"}, true},
-	{"node/guard", []string{"clock", "internal/resp", "member", "slot"}, true},
-	{"node", []string{"internal/printable", "internal/resp", "member", "node/guard", "slot"}, false},
+	{"node/internal/guard", []string{"clock", "internal/resp", "member", "slot"}, true},
+	{"node", []string{"internal/printable", "internal/resp", "member", "node/internal/guard", "slot"}, false},
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
 	{"redlock/internal/permit", nil, true},
 	{"redlock/internal/core", []string{"clock", "member", "quorum", "redlock/internal/permit"}, true},
@@ -102,9 +102,9 @@ var trusted = map[string]string{
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt alien base batch buried extend few foreign give grant hand lengthen lib line live mine pace pass push " +
 		"raise register rejoin release stand tidy time vote wait wish wisher withdraw yield",
-	"node":              "classify encode handshake host inbox join link node owed parse session shared supervise",
-	"node/guard":        "admit guard marker restore rules script watch",
-	"node/guard/script": "announce carry claim count fill glance lift look mark raise refill rename restore seal stamp waits",
+	"node":                       "classify encode handshake host inbox join link node owed parse session shared supervise",
+	"node/internal/guard":        "admit guard marker restore rules script watch",
+	"node/internal/guard/script": "announce carry claim count fill glance lift look mark raise refill rename restore seal stamp waits",
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.

@@ -8,7 +8,7 @@
 // redirect.go decides what a redirect means, and topology.go what a topology says. Both are pure.
 // cluster.go passes calls on, route.go is what it notes of each call, and detour.go carries
 // redirects out. refresh.go learns the topology, and opens and closes nodes. owed.go keeps the
-// releases that were not delivered. Package node reaches one master, and node/guard knows what that
+// releases that were not delivered. Package node reaches one master, and node/internal/guard knows what that
 // master remembers.
 //
 // No call is executed twice, and none behind the release of its attempt. Calls of one slot are

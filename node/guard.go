@@ -1,6 +1,6 @@
 package node
 
-import "github.com/redquorum/redquorum/node/guard"
+import "github.com/redquorum/redquorum/node/internal/guard"
 
 // The restart guard's types have their names here, too, for those who make a Config.
 type (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node/guard"
+	"github.com/redquorum/redquorum/node/internal/guard"
 )
 
 // connect opens the next command connection and publishes it. When it returns without an error, the

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node/guard"
+	"github.com/redquorum/redquorum/node/internal/guard"
 )
 
 // Recheck has the node compare its inbox with its commands' connection, and with the era.

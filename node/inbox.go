@@ -13,7 +13,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node/guard"
+	"github.com/redquorum/redquorum/node/internal/guard"
 	hashslot "github.com/redquorum/redquorum/slot"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node/guard"
+	"github.com/redquorum/redquorum/node/internal/guard"
 )
 
 // pushLog is a Listener that remembers.

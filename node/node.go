@@ -12,7 +12,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node/guard"
+	"github.com/redquorum/redquorum/node/internal/guard"
 )
 
 var (

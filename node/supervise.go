@@ -10,7 +10,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node/guard"
+	"github.com/redquorum/redquorum/node/internal/guard"
 )
 
 // ackPatience is how long a server waits for its replicas before it answers what is behind a WAIT.

@@ -14,7 +14,7 @@ The obligations, who keeps them in the code, and a test that fails without them:
       submitted                                    TestDesk
   O3  calls of an owner run in order; a new        node/handshake.go  TestNothingOfABrokenConnectionIsExecutedLater
       connection kills those of the old one first
-  O4  a member that may have forgotten gives no    node/guard/admit.go, node/guard/restore.go
+  O4  a member that may have forgotten gives no    node/internal/guard/admit.go, node/internal/guard/restore.go
       vote, and its counters are restored          TestNoScheduleOfForgetfulMembersAndGreaterMaxTTLHasTwoHolders
   O5  a token is confirmed where the vote stands   redlock/internal/core/confirm.go, lua/raise.lua
                                                    TestRaiseIsConfirmedByMembersThatVotedLater

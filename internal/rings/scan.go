@@ -103,7 +103,7 @@ func calls(some []test, env ...string) (out []run) {
 // weight puts the packages first whose tests take longest, so that none of them is alone at the end.
 func weight(pkg string) int { return len(heavy) - slices.Index(append(heavy, pkg), pkg) }
 
-var heavy = []string{"./redlock", "./cmd/redlock", "./cluster", "./node/guard", "./internal/rings", "./node"}
+var heavy = []string{"./redlock", "./cmd/redlock", "./cluster", "./node/internal/guard", "./internal/rings", "./node"}
 
 // pattern matches the tests of a call, and no others.
 func (r run) pattern() string {

@@ -17,7 +17,7 @@ var ring = map[string][]string{
 		"TestServerThatMayNotLoadScriptsGetsNoBatches", "TestTLSWithACLUser", "TestWrongScriptKeepsTheMemberDown",
 		"TestSignsOfAServerOutliveItsData", "TestSignsOfAServerThatWasAReplica",
 	},
-	"node/guard": {"TestGuardScriptsDoWhatTheProtocolSays"},
+	"node/internal/guard": {"TestGuardScriptsDoWhatTheProtocolSays"},
 	"cluster": {
 		"TestBatchAtAMasterOfSomeOfItsSlots", "TestBatchAtAMasterThatServesNothingNow", "TestCertificateThatIsRefusedIsSaidSo",
 		"TestPushesAreShardedWhereTheServersCan",
