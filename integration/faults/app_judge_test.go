@@ -51,6 +51,8 @@ type appJudge struct {
 	counts   counts
 	leaders  leaders
 
+	restarted   []int64          // the last of each member
+	rested      int              // votes that were had again after one
 	refused     []*refusedMember // the last refusal of each member
 	wellSince   []int64          // of each server: the end of its last fault but one that is on
 	plays       []*refusalPlay
@@ -117,6 +119,8 @@ type appSeatView struct {
 	stopped  bool
 	resumed  int64
 	client   int
+	opened   int64
+	maxTTL   time.Duration
 	clients  map[string]int64 // uuid -> first seen; the last few
 	shutting int64            // when it began to close its client; 0: it did not
 	closing  []int            // members that were well for it when it began to close its client
@@ -199,7 +203,7 @@ func newAppJudge(members, seats int, report func(finding)) *appJudge {
 		asks: map[attemptID]*asking{}, forced: map[string]*forcing{}, found: map[string]int{}, handed: map[string]int64{},
 		heirs: map[term]string{}, firsts: map[string]string{},
 		perSeat: map[int]int{}, errors: map[string]int{}, longest: map[string]time.Duration{}, sorts: map[string]*tally{},
-		refused: make([]*refusedMember, members), wellSince: make([]int64, members), kinds: map[string]int{},
+		restarted: make([]int64, members), refused: make([]*refusedMember, members), wellSince: make([]int64, members), kinds: map[string]int{},
 	}
 	for _, sort := range appSorts {
 		j.sorts[sort] = &tally{}
@@ -512,11 +516,12 @@ func (j *appJudge) hear(process int, e appEvent) {
 	}
 	switch e.Kind {
 	case "open":
-		j.seats[e.Seat].client, j.seats[e.Seat].process, j.seats[e.Seat].shutting = e.Client, process, 0
+		s := j.seats[e.Seat]
+		s.client, s.process, s.shutting, s.opened, s.maxTTL = e.Client, process, 0, e.Since, e.TTL
 		j.greatest = max(j.greatest, e.TTL)
 	case "closing":
 		s := j.seats[e.Seat]
-		s.closing, s.shutting = nil, e.At
+		s.closing, s.shutting, s.opened = nil, e.At, e.At
 		for m := range j.members {
 			if j.well(e.Seat, m, e.At) {
 				s.closing = append(s.closing, m)
@@ -527,6 +532,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 		for m := range s.voting {
 			if e.Votes>>m&1 == 1 && s.votes>>m&1 == 0 {
 				s.voting[m] = e.At
+				j.votesAgain(e, m, s)
 			}
 		}
 		s.votes = e.Votes
@@ -620,6 +626,25 @@ func (j *appJudge) hear(process int, e appEvent) {
 		j.feels(e)
 	case "wrong":
 		j.wrong("re-entry", e.Name, "%s", e.Text)
+	}
+}
+
+// reborn tells that a member that was killed is about to be started.
+func (j *appJudge) reborn(m int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.restarted[m] = judge.Now()
+}
+
+// votesAgain looks at a vote that a client has again: a member that was restarted is silent for the longest lease that its
+// former process may have voted for, and so for those of this client.
+func (j *appJudge) votesAgain(e appEvent, m int, s *appSeatView) {
+	rest := time.Duration(e.At - j.restarted[m])
+	if rest < 0 || s.opened > j.restarted[m] {
+		return
+	}
+	if j.rested++; rest < s.maxTTL {
+		j.wrong("early vote", "", "seat %d, MaxTTL %v: member %d votes %v after its restart", e.Seat, s.maxTTL, m, rest)
 	}
 }
 
@@ -899,7 +924,7 @@ func (j *appJudge) fresh(process int, seats []int) {
 	defer j.mu.Unlock()
 	for _, i := range seats {
 		s := j.seats[i]
-		s.process, s.stopped, s.votes, s.resumed, s.client, s.shutting = process, false, 0, 0, 0, 0
+		s.process, s.stopped, s.votes, s.resumed, s.client, s.shutting, s.opened = process, false, 0, 0, 0, 0, judge.Now()
 	}
 }
 
@@ -930,9 +955,9 @@ func (j *appJudge) summary() string {
 	return fmt.Sprintf("%d grants in %.0f s (%.0f a second): %s; %d leases adopted, %d forced out; "+
 		"longest time without a holder while a majority was well: %v, %v beyond what was left of leases, "+
 		"with a set on the way %v and %v; "+
-		"latest end of a context after its slack %v; %d beliefs in memory; errors of Lock %v; found %v",
+		"latest end of a context after its slack %v; %d times a member that was restarted voted again; %d beliefs in memory; errors of Lock %v; found %v",
 		j.grants, seconds, float64(j.grants)/seconds, strings.Join(sorts, ", "), j.adopted, j.forces,
 		j.longest["all"].Round(time.Millisecond), j.longest["beyond"].Round(time.Millisecond),
 		j.longest["all with a set"].Round(time.Millisecond), j.longest["beyond with a set"].Round(time.Millisecond),
-		j.lateness, j.stream.Kept(), j.errors, j.found)
+		j.lateness, j.rested, j.stream.Kept(), j.errors, j.found)
 }

@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -105,6 +106,7 @@ func (r *appRun) broken(ctx context.Context, what string, m int, long time.Durat
 func (r *appRun) comeBack(rng *rand.Rand, m int) (how string) {
 	s := r.cluster.Servers[m]
 	var err error
+	r.j.reborn(m)
 	switch rng.IntN(4) {
 	case 0, 1:
 		how, err = "empty", s.Restart(false)
@@ -126,19 +128,29 @@ func (r *appRun) dead(ctx context.Context, rng *rand.Rand, m int, long time.Dura
 	r.broken(ctx, "dead", m, long, func() { r.j.fault("member %d came back %s", m, r.comeBack(rng, m)) })
 }
 
+// crash kills a member, or two one after the other where that leaves a majority. They come back in any order.
 func (r *appRun) crash(ctx context.Context, rng *rand.Rand) {
-	m, ok := r.spare(rng)
-	if !ok {
-		return
+	var dead []int
+	for range 2 {
+		m, ok := r.spare(rng)
+		if !ok || slices.Contains(dead, m) {
+			break
+		}
+		if rng.IntN(2) == 0 {
+			_ = r.cluster.Servers[m].Snapshot()
+			pause(ctx, upTo(rng, time.Second))
+		}
+		r.j.server(m, true)
+		defer r.j.server(m, false)
+		r.j.fault("member %d: dead", m)
+		r.cluster.Kill(m)
+		dead = append(dead, m)
+		pause(ctx, upTo(rng, 2500*time.Millisecond))
 	}
-	if rng.IntN(2) == 0 {
-		_ = r.cluster.Servers[m].Snapshot()
-		pause(ctx, upTo(rng, time.Second))
+	rng.Shuffle(len(dead), func(i, k int) { dead[i], dead[k] = dead[k], dead[i] })
+	for _, m := range dead {
+		r.j.fault("member %d came back %s", m, r.comeBack(rng, m))
 	}
-	r.j.server(m, true)
-	defer r.j.server(m, false)
-	r.cluster.Kill(m)
-	r.dead(ctx, rng, m, upTo(rng, 2500*time.Millisecond))
 }
 
 func (r *appRun) flush(ctx context.Context, rng *rand.Rand) {

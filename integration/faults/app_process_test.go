@@ -281,9 +281,11 @@ func (s *seat) open(rng *rand.Rand, x appCommand) {
 		x.Entry = s.Entries[rng.IntN(len(s.Entries))]
 	}
 	opened := judge.Now()
-	config := redlock.Config{MaxTTL: x.MaxTTL, FreshMembers: true, ClientName: fmt.Sprintf("app-%d", s.Seat), Tracer: ears{s}}
-	quick(&config)
-	config.Entry = x.Entry
+	config := redlock.Config{
+		MaxTTL: x.MaxTTL, Entry: x.Entry, FreshMembers: true, ClientName: fmt.Sprintf("app-%d", s.Seat), Tracer: ears{s},
+		// It notices within a second what it would notice within two or three by default.
+		PingInterval: 100 * time.Millisecond, StallTimeout: 700 * time.Millisecond, DialTimeout: 2 * time.Second,
+	}
 	c, err := redlock.Open(context.Background(), s.URLs, redlock.WithConfig(config))
 	if err != nil {
 		s.app.say(appEvent{Kind: "not open", Seat: s.Seat, Error: kindOf(err)})

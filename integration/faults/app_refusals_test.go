@@ -7,14 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
 	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -26,6 +32,7 @@ type appRefusal struct {
 	name  string
 	code  string // the first word of its errors; unanswered: there is no answer
 	keeps bool   // what is held is renewed and released all the same
+	rests bool   // members rest afterwards, as those that forgot
 	// What lasts for longer than that at all members costs leases their lives, or callers their patience.
 	all   time.Duration
 	begin func(t testing.TB, s *redistest.Real, long time.Duration) (end func())
@@ -36,12 +43,14 @@ const unanswered = "no answer"
 
 // appRefusals are rows of the plan. All last for longer at one member than leases of its clients do.
 var appRefusals = []appRefusal{
-	{"full", "OOM", true, 2 * longestRefusal, setting("maxmemory", "1", "0")},
-	{"no replicas", "NOREPLICAS", false, 700 * time.Millisecond, setting("min-replicas-to-write", "1", "0")},
-	{"failed saves", "MISCONF", false, 700 * time.Millisecond, lasts(misconf)},
-	{"paused writes", unanswered, false, 1500 * time.Millisecond, paused("WRITE")},
-	{"paused", unanswered, false, 1500 * time.Millisecond, paused("ALL")},
-	{"busy script", "BUSY", false, 1500 * time.Millisecond, lasts(busy)},
+	{"full", "OOM", true, false, 2 * longestRefusal, setting("maxmemory", "1", "0")},
+	{"no replicas", "NOREPLICAS", false, false, 700 * time.Millisecond, setting("min-replicas-to-write", "1", "0")},
+	{"failed saves", "MISCONF", false, false, 700 * time.Millisecond, lasts(misconf)},
+	{"replica", "READONLY", false, true, 700 * time.Millisecond, lasts(replica)},
+	{"no clients", unanswered, false, false, 700 * time.Millisecond, lasts(crowded)},
+	{"paused writes", unanswered, false, false, 1500 * time.Millisecond, paused("WRITE")},
+	{"paused", unanswered, false, false, 1500 * time.Millisecond, paused("ALL")},
+	{"busy script", "BUSY", false, false, 1500 * time.Millisecond, lasts(busy)},
 }
 
 // longestRefusal is longer than the TTL of all leases but those of a roll-out, and by as much as a heartbeat.
@@ -54,9 +63,64 @@ func lasts(begin func(testing.TB, *redistest.Real) func()) func(testing.TB, *red
 // setting changes a setting of a server, and changes it back.
 func setting(name, value, back string) func(testing.TB, *redistest.Real, time.Duration) func() {
 	return lasts(func(t testing.TB, s *redistest.Real) func() {
-		config(t, s, name, value)
-		return func() { config(t, s, name, back) }
+		admin(t, s, "CONFIG", "SET", name, value)
+		return func() { admin(t, s, "CONFIG", "SET", name, back) }
 	})
+}
+
+// replica makes a server one of a master that is not there.
+func replica(t testing.TB, s *redistest.Real) func() {
+	admin(t, s, "REPLICAOF", "127.0.0.1", "1")
+	return func() { admin(t, s, "REPLICAOF", "NO", "ONE") }
+}
+
+// misconf makes a server fail to save itself: in the place of its file is a directory. It refuses all
+// writes then, the deleting ones too.
+func misconf(t testing.TB, s *redistest.Real) func() {
+	file := filepath.Join(s.Dir(), "dump.rdb")
+	require.NoError(t, os.RemoveAll(file))
+	require.NoError(t, os.MkdirAll(filepath.Join(file, "in the way"), 0o700))
+	admin(t, s, "CONFIG", "SET", "save", "3600 1000000000") // a server that is not to save anything does not care
+	saved := func(status string) {
+		admin(t, s, "BGSAVE")
+		require.Eventually(t, func() bool {
+			info, _ := admin(t, s, "INFO", "persistence").(string)
+			return strings.Contains(info, "rdb_bgsave_in_progress:0") && strings.Contains(info, "rdb_last_bgsave_status:"+status)
+		}, 20*time.Second, 2*time.Millisecond)
+	}
+	saved("err")
+	return func() {
+		require.NoError(t, os.RemoveAll(file))
+		saved("ok")
+		admin(t, s, "CONFIG", "SET", "save", "")
+	}
+}
+
+// busy lets a server run an endless script, until the script is killed. With the least priority: the fault is
+// what it answers, and not that cores are missing.
+func busy(t testing.TB, s *redistest.Real) func() {
+	admin(t, s, "CONFIG", "SET", "lua-time-limit", "20") // busy-reply-threshold since Redis 7
+	c := rt.Must(redistest.DialClient(t.Context(), s.Dialer(), s.Addr()))(t)
+	require.NoError(t, unix.Setpriority(unix.PRIO_PROCESS, s.Pid(), 19))
+	require.NoError(t, c.Send([]string{"EVAL", "while true do end", "0"}))
+	return func() {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, s.Pid(), 0) // only root may
+		admin(t, s, "SCRIPT", "KILL")
+		require.NoError(t, c.Close())
+	}
+}
+
+// crowded throws all connections but one out of a server, and lets nobody in.
+func crowded(t testing.TB, s *redistest.Real) func() {
+	c := rt.Must(redistest.DialClient(t.Context(), s.Dialer(), s.Addr()))(t)
+	ask := func(args ...string) { require.NoError(t, rt.Err(c.Do(context.Background(), args...))) }
+	ask("CONFIG", "SET", "maxclients", "1")
+	ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+	ask("CLIENT", "KILL", "TYPE", "pubsub")
+	return func() {
+		ask("CONFIG", "SET", "maxclients", "10000")
+		require.NoError(t, c.Close())
+	}
 }
 
 // paused lets a server keep what clients ask for a time. Where all commands wait, that which ends it waits, too.
@@ -112,7 +176,9 @@ func (r *appRun) refusing(ctx context.Context, rng *rand.Rand, x appRefusal) {
 		r.j.accepts(m)
 	}
 	r.j.fault("members %v: no more %s", members, x.name)
-	r.voteAgain(ctx, members, x.name)
+	if !x.rests {
+		r.voteAgain(ctx, members, x.name)
+	}
 }
 
 // voteAgain waits until members that refused vote for all clients that reach them, and for which they voted before.

@@ -20,7 +20,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// appSpan is how long the random application runs: ten minutes in make test-faults (two with FAULTS=each), and as long
+// appSpan is how long the random application runs: ten minutes in make test-faults (four with FAULTS=each), and as long
 // as REDQUORUM_APP_SOAK says in make soak-app.
 func appSpan(t testing.TB) (span time.Duration, soak bool) {
 	t.Helper()
@@ -32,7 +32,7 @@ func appSpan(t testing.TB) (span time.Duration, soak bool) {
 	if faulty(t) {
 		return 10 * time.Minute, false
 	}
-	return 2 * time.Minute, false
+	return 4 * time.Minute, false
 }
 
 // Several processes with clients of different settings do at random what programs do with locks,
@@ -55,6 +55,7 @@ func appSpan(t testing.TB) (span time.Duration, soak bool) {
 //     tokens and values that do not fall;
 //   - a latch opens for nobody before so many arrivals have begun, and once open for all who wait;
 //   - a lease that is renewed is lost only if no majority of the members serves it, as a full one does;
+//   - a member that was restarted has no vote that counts until every lease that it may have forgotten has ended;
 //   - an error has the words of a member that refuses, and such a member votes again when it does so no more.
 func TestFaultsRandomApplication(t *testing.T) {
 	span, soak := appSpan(t)
@@ -103,6 +104,7 @@ func TestFaultsRandomApplication(t *testing.T) {
 	require.GreaterOrEqual(t, r.j.counts.opened, int(span.Seconds()/10), "too few latches opened")
 	t.Logf("observers heard of leaders %d times, of nobody %d times", r.j.leaders.heard, r.j.leaders.nobody)
 	require.GreaterOrEqual(t, r.j.leaders.heard, int(span.Seconds()/2), "observers heard of too few leaders")
+	require.GreaterOrEqual(t, r.j.rested, int(span.Seconds()/10), "too few votes of members that were restarted")
 	for _, x := range appRefusals {
 		require.GreaterOrEqual(t, played[x.name], int(span.Minutes()/8), "too few of: %s", x.name)
 	}

@@ -5,8 +5,7 @@
 // holds beside nobody. Its token is greater than that of everybody before it, and less than that of
 // everybody after it, and nobody else has it. Each slot of a semaphore is a key of its own.
 //
-// Check judges a history that is over. A Stream judges one while it goes on. A Store is what locks
-// protect: it counts the additions that are lost.
+// Check judges a history that is over. A Stream judges one while it goes on.
 package judge
 
 import (

@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/redquorum/redquorum/fence"
-	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // told judges holds in the order in which they are told.
@@ -182,24 +179,6 @@ func TestStreamKnowsTokensOfForgottenReadersAndWriters(t *testing.T) {
 		_, r := told().End("", x.b)
 		require.Len(t, r, x.found, name)
 	}
-}
-
-func TestStoreLosesWhatTwoHoldersWriteAtOnceUnlessItIsGuarded(t *testing.T) {
-	var s Store
-	for _, guarded := range []bool{true, false} {
-		first := rt.Must(s.Read("k", guarded, 33))(t)
-		require.NoError(t, s.Add(rt.Must(s.Read("k", guarded, 34))(t), 34))
-		err := s.Add(first, 33)
-		if guarded {
-			require.ErrorIs(t, err, fence.ErrStale)
-			continue
-		}
-		require.NoError(t, err)
-	}
-	guarded, unguarded := s.Lost()
-	require.Zero(t, guarded)
-	require.Equal(t, 1, unguarded)
-	require.Equal(t, 1, s.Refused())
 }
 
 // The kernel and the process that asks it round the clock differently: by less than 100 ns.

@@ -23,14 +23,13 @@ type Build struct {
 type Feature uint8
 
 const (
-	TLS              Feature = iota // encrypted connections, an option of the build
-	ShardedChannels                 // SSUBSCRIBE, SPUBLISH: from Redis 7.0 on
-	DebugOption                     // --enable-debug-command: from Redis 7.0 on; before that DEBUG is always there
-	ScriptFlags                     // "#!lua flags=…" in EVAL: from Redis 7.0 on
-	DryRun                          // ACL DRYRUN: from Redis 7.0 on
-	NoEvict                         // CLIENT NO-EVICT: from Redis 7.0 on
-	ScriptErrorCodes                // errorstats count an error inside a script by its own code: from Redis 7.0 on
-	ForgetsScripts                  // a restart empties the script cache: before Redis 7.0 the append-only file has scripts
+	TLS             Feature = iota // encrypted connections, an option of the build
+	ShardedChannels                // SSUBSCRIBE, SPUBLISH: from Redis 7.0 on
+	DebugOption                    // --enable-debug-command: from Redis 7.0 on; before that DEBUG is always there
+	ScriptFlags                    // "#!lua flags=…" in EVAL: from Redis 7.0 on
+	DryRun                         // ACL DRYRUN: from Redis 7.0 on
+	NoEvict                        // CLIENT NO-EVICT: from Redis 7.0 on
+	ForgetsScripts                 // a restart empties the script cache: before Redis 7.0 the append-only file has scripts
 )
 
 // Why says which server lacks a feature; it is empty if the server has it.
@@ -48,8 +47,6 @@ func (b Build) Why(f Feature) string {
 		return b.String() + " has no ACL DRYRUN"
 	case f == NoEvict && !b.from7():
 		return b.String() + " has no CLIENT NO-EVICT"
-	case f == ScriptErrorCodes && !b.from7():
-		return b.String() + " counts each error inside a script as ERR"
 	case f == ForgetsScripts && !b.from7():
 		return b.String() + " has scripts in its append-only file"
 	}
