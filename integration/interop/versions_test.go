@@ -21,22 +21,24 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// earlier is the version that TestInteropClientsOfTwoVersions contends with. REDQUORUM_EARLIER names another.
-// It is the last one whose attempts were not one machine, and whose handoffs tell no kind.
-const earlier = "8fd182c239d7d402925bf6ecf0427bcac5cc5b47"
+// earlier is the version before, which TestInteropClientsOfTwoVersions contends with. REDQUORUM_EARLIER names another.
+// It is the last one whose counters begin with a base, and whose waiters for one name are drawn together.
+const earlier = "d371cccc885c167b8f197de6b8973eb03754faae"
 
-// Processes of this version and of an earlier one want the same lock at the same members. They wake each
-// other up, and one in eight leases is handed over to a process of the other version.
+// Processes of this version and of the one before want the same locks at the same members. They wake each other up, and
+// one in eight leases is handed over to a process of the other version. Locks of all kinds exclude each other under one name.
 func TestInteropClientsOfTwoVersions(t *testing.T) {
 	programs := [2]string{workerOf(t, cmp.Or(os.Getenv("REDQUORUM_EARLIER"), earlier)), workerOf(t, "")}
 	for _, members := range []int{1, 3} {
-		t.Run(fmt.Sprint(members, " members"), func(t *testing.T) { shareLocks(t, programs, members) })
+		for _, kinds := range [][]string{{"mutex"}, {"mutex", "fair", "write", "read", "leader"}, {"permit"}, {"latch"}} {
+			t.Run(fmt.Sprint(members, " members, ", kinds), func(t *testing.T) { shareLocks(t, programs, members, kinds) })
+		}
 	}
 }
 
 var versions = [2]string{"earlier", "this"}
 
-func shareLocks(t *testing.T, programs [2]string, members int) {
+func shareLocks(t *testing.T, programs [2]string, members int, kinds []string) {
 	const key, span = "shared:{versions}", 5 * time.Second
 	cluster := rt.Real(t, members)
 	urls := cluster.URLs()
@@ -60,13 +62,14 @@ func shareLocks(t *testing.T, programs [2]string, members int) {
 		require.True(t, listen().said.Ready)
 	}
 	for _, p := range all {
-		p.order(t, map[string]any{"For": span})
+		p.order(t, map[string]any{"For": span, "Kinds": kinds})
 	}
 
 	heardAll := judge.Stream{Keep: time.Minute}
 	var acquired, adopted [4]int
 	var beliefs []heardOf
 	var wrong []string
+	latch := kinds[0] == "latch"
 	for contending, underway := len(all), 0; contending > 0 || underway > 0; {
 		h := listen()
 		s := h.said
@@ -74,11 +77,14 @@ func shareLocks(t *testing.T, programs [2]string, members int) {
 			contending--
 			continue
 		}
+		if beliefs = append(beliefs, h); latch {
+			continue
+		}
 		overlaps, regressions := heardAll.End(s.Lease, judge.Hold{
-			Key: key, Owner: s.Lease, Who: fmt.Sprintf("%s process %d", versions[h.from%2], h.from), Token: s.Token, From: s.From, To: s.To,
+			Key: fmt.Sprint(key, "#", s.Slot), Owner: s.Lease, Who: fmt.Sprintf("%s process %d", versions[h.from%2], h.from),
+			Token: s.Token, From: s.From, To: s.To, Shared: s.Shared,
 		})
 		wrong = append(append(wrong, overlaps...), regressions...)
-		beliefs = append(beliefs, h)
 		if s.Asked == 0 {
 			adopted[h.from]++
 			underway--
@@ -102,6 +108,10 @@ func shareLocks(t *testing.T, programs [2]string, members int) {
 		require.Fail(t, "said behind the end", "%s process %d: %s", versions[h.from%2], h.from, h.said.Error)
 	}
 	require.Empty(t, wrong)
+	if latch {
+		openAtOnce(t, beliefs)
+		return
+	}
 	t.Logf("acquired %v, adopted %v (even processes are of the earlier version)", acquired, adopted)
 	for i := range all {
 		require.GreaterOrEqual(t, acquired[i], 20, "%s process %d", versions[i%2], i)
@@ -122,15 +132,44 @@ func shareLocks(t *testing.T, programs [2]string, members int) {
 func awaken(t *testing.T, beliefs []heardOf) {
 	t.Helper()
 	slices.SortFunc(beliefs, func(x, y heardOf) int { return cmp.Compare(x.said.From, y.said.From) })
-	gaps := map[string][]time.Duration{}
-	for i, b := range beliefs[1:] {
-		last := beliefs[i]
-		if b.said.Asked == 0 || b.said.Asked >= last.said.To || last.said.Secret != "" {
+	gaps, lasts := map[string][]time.Duration{}, map[int]heardOf{} // of each slot
+	for _, b := range beliefs {
+		last, had := lasts[b.said.Slot]
+		lasts[b.said.Slot] = b
+		if !had || b.said.Asked == 0 || b.said.Asked >= last.said.To || last.said.Secret != "" || last.said.Shared {
 			continue
 		}
 		way := versions[last.from%2] + " to " + versions[b.from%2]
 		gaps[way] = append(gaps[way], time.Duration(b.said.From-last.said.To))
 	}
+	quick(t, gaps)
+}
+
+// openAtOnce requires that no latch opens before all have begun to arrive, and that the last arrival wakes the others.
+func openAtOnce(t *testing.T, waits []heardOf) {
+	t.Helper()
+	rounds := map[string][]heardOf{}
+	for _, w := range waits {
+		rounds[w.said.Lease] = append(rounds[w.said.Lease], w)
+	}
+	gaps := map[string][]time.Duration{}
+	for n, all := range rounds {
+		require.Len(t, all, 4, "of round %s", n)
+		last := slices.MaxFunc(all, func(x, y heardOf) int { return cmp.Compare(x.said.Asked, y.said.Asked) })
+		for _, w := range all {
+			require.GreaterOrEqual(t, w.said.From, last.said.Asked, "round %s opened early for process %d", n, w.from)
+			if w.from != last.from {
+				way := versions[last.from%2] + " to " + versions[w.from%2]
+				gaps[way] = append(gaps[way], max(0, time.Duration(w.said.From-last.said.To)))
+			}
+		}
+	}
+	quick(t, gaps)
+}
+
+// quick requires that there were hand-offs each way, and that half of them came by a push.
+func quick(t *testing.T, gaps map[string][]time.Duration) {
+	t.Helper()
 	for _, way := range []string{"earlier to this", "this to earlier", "earlier to earlier", "this to this"} {
 		g := gaps[way]
 		slices.Sort(g)
@@ -149,7 +188,8 @@ func workerOf(t *testing.T, commit string) string {
 	if commit != "" {
 		tree := t.TempDir()
 		if err := exec.CommandContext(ctx, "git", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
-			t.Skipf("this copy of the repository does not have the commit %.12s (%v): git fetch --unshallow brings it", commit, err)
+			out, err := exec.CommandContext(ctx, "git", "fetch", "--depth=1", "origin", commit).CombinedOutput()
+			require.NoError(t, err, "this copy of the repository lacks the version before, %s, and cannot fetch it: git fetch --unshallow brings it\n%s", commit, out)
 		}
 		tar := filepath.Join(tree, "tree.tar")
 		top := rt.Must(exec.CommandContext(ctx, "git", "rev-parse", "--show-toplevel").Output())(t)
@@ -176,6 +216,8 @@ func workerOf(t *testing.T, commit string) string {
 type line struct {
 	Ready, Done          bool
 	Error, Lease, Secret string
+	Slot                 int
+	Shared               bool
 	Token                uint64
 	Asked, From, To      int64
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Command worker is one process that contends for a lock. It is built with this version of the library and
+// Command worker is one process that contends for locks of every kind. It is built with this version of the library and
 // with an earlier one, so it uses only what both have.
 //
 // It reads orders and writes what it believed, one JSON object a line. The end of its standard input ends it.
@@ -25,6 +25,7 @@ import (
 // Order is a line of standard input. The first one begins the run.
 type Order struct {
 	For   time.Duration // how long to contend, in the first order
+	Kinds []string      // of the locks, which take turns; "latch" alone
 	Lease string        // name of a lease that another process handed over,
 	Give  string        // and its secret
 }
@@ -35,10 +36,12 @@ type Said struct {
 	Done   bool
 	Error  string
 	Lease  string // names the lease: the process that acquired it, and a number
+	Slot   int    // of a permit
+	Shared bool   // a reader's
 	Token  uint64
-	Asked  int64 // call of Lock, 0 if the lease was adopted
-	From   int64 // return of Lock or Adopt, on the machine's monotonic clock, in nanoseconds
-	To     int64 // call of Unlock or Handoff, or the end of validity if that came first
+	Asked  int64 // call of Lock, 0 if the lease was adopted; of CountDown
+	From   int64 // return of Lock or Adopt, on the machine's monotonic clock, in nanoseconds; of Await
+	To     int64 // call of Unlock or Handoff, or the end of validity if that came first; return of CountDown
 	Secret string
 }
 
@@ -94,21 +97,72 @@ func (p *process) adopt(o Order) {
 		p.say(Said{Error: "adopt: " + err.Error()})
 		return
 	}
-	p.hold(lease, Said{Lease: o.Lease, Token: lease.Token(), From: now()}, false)
+	s := Said{Lease: o.Lease, Token: lease.Token(), From: now()}
+	if h.Kind() == redlock.KindSemaphore {
+		s.Slot = lease.Slot()
+	}
+	p.hold(lease, s, false)
 }
 
-// contend takes the lock again and again. It hands every eighth lease over.
-func (p *process) contend(d time.Duration) {
-	for n, end := 0, time.Now().Add(d); time.Now().Before(end); n++ {
-		s := Said{Lease: fmt.Sprintf("%s/%d", p.name, n), Asked: now()}
-		lease, err := p.client.Mutex(p.key).Lock(context.Background())
+// acquire takes the lock of a kind.
+func (p *process) acquire(kind string) (*redlock.Lease, error) {
+	ctx := context.Background()
+	switch kind {
+	case "mutex":
+		return p.client.Mutex(p.key).Lock(ctx)
+	case "fair":
+		return p.client.Mutex(p.key, redlock.Fair()).Lock(ctx)
+	case "write":
+		return p.client.RWMutex(p.key).Lock(ctx)
+	case "read":
+		return p.client.RWMutex(p.key).RLock(ctx)
+	case "leader":
+		return p.client.Election(p.key).Campaign(ctx, []byte(p.name))
+	case "permit":
+		return p.client.Semaphore(p.key, 2).Acquire(ctx)
+	}
+	return nil, fmt.Errorf("kind %q", kind)
+}
+
+// contend takes the locks of some kinds in turn. It hands every eighth lease over that is no reader's.
+func (p *process) contend(o Order) {
+	alone := 0
+	for n, end := 0, time.Now().Add(o.For); time.Now().Before(end); n++ {
+		kind := o.Kinds[rand.IntN(len(o.Kinds))]
+		s := Said{Lease: fmt.Sprintf("%s/%d", p.name, n), Shared: kind == "read", Asked: now()}
+		lease, err := p.acquire(kind)
 		if err != nil {
-			p.say(Said{Error: "lock: " + err.Error()})
+			p.say(Said{Error: kind + ": " + err.Error()})
 			return
 		}
 		s.Token, s.From = lease.Token(), now()
-		p.hold(lease, s, n%8 == 7)
+		if kind == "permit" {
+			s.Slot = lease.Slot()
+		}
+		if !s.Shared {
+			alone++
+		}
+		p.hold(lease, s, !s.Shared && alone%8 == 7)
 		time.Sleep(rand.N(2 * time.Millisecond))
+	}
+}
+
+// rounds arrives at one latch after the other, each of which opens for four, and waits for it.
+func (p *process) rounds() {
+	ctx := context.Background()
+	for n := range 60 {
+		time.Sleep(rand.N(4 * time.Millisecond))
+		latch := p.client.Latch(fmt.Sprint(p.key, ":", n), 4)
+		s := Said{Lease: fmt.Sprint(n), Asked: now()}
+		err := latch.CountDown(ctx)
+		s.To = now()
+		if err == nil {
+			err = latch.Await(ctx)
+		}
+		if s.From = now(); err != nil {
+			s.Error = "latch: " + err.Error()
+		}
+		p.say(s)
 	}
 }
 
@@ -136,7 +190,11 @@ func main() {
 		if first {
 			go func() {
 				defer close(contended)
-				p.contend(o.For)
+				if o.Kinds[0] == "latch" {
+					p.rounds()
+				} else {
+					p.contend(o)
+				}
 				p.say(Said{Done: true})
 			}()
 			continue
