@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The words of docs/protocol.md are those of the code, and each name has the form that the page gives: two words of one
+// The words of docs/protocol/keys.md are those of the code, and each name has the form that the page gives: two words of one
 // name, or a word with a colon, could make one key of two.
 func TestNamesOfDerivedKeysAreThoseOfTheProtocol(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("docs", "protocol.md"))
+	text, err := os.ReadFile(filepath.Join("docs", "protocol", "keys.md"))
 	require.NoError(t, err)
 	_, table, _ := strings.Cut(string(text), "| word | what it names |\n|---|---|\n")
 	table, _, found := strings.Cut(table, "\n\n")
@@ -45,5 +45,5 @@ func TestNamesOfDerivedKeysAreThoseOfTheProtocol(t *testing.T) {
 			return err
 		}))
 	}
-	require.Equal(t, listed, used, "words of docs/protocol.md, and of the code")
+	require.Equal(t, listed, used, "words of docs/protocol/keys.md, and of the code")
 }

@@ -16,7 +16,7 @@ import (
 
 const repository = "../.."
 
-// protocol is the document whose headings comments cite, as in protocol, "Heading".
+// protocol is the index of the pages whose headings comments cite, as in protocol, "Heading".
 const protocol = "docs/protocol.md"
 
 // What README.md, ARCHITECTURE.md, CONTRIBUTING.md and docs/ name must exist: cases of tests by the lines of testdata,
@@ -102,9 +102,14 @@ func TestCitationsNameHeadingsOfTheProtocol(t *testing.T) {
 	t.Parallel()
 	sources := textsOf(t)
 	headings := map[string]bool{}
-	for _, m := range heading.FindAllStringSubmatch(sources[protocol], -1) {
-		assert.False(t, headings[m[1]], "%s has two headings %q", protocol, m[1])
-		headings[m[1]] = true
+	for path, text := range sources {
+		if strings.HasPrefix(path, "docs/protocol") {
+			for _, m := range heading.FindAllStringSubmatch(text, -1) {
+				assert.False(t, headings[m[1]], "the protocol has two headings %q", m[1])
+				headings[m[1]] = true
+				assert.Contains(t, sources[protocol], m[1], "the index")
+			}
+		}
 	}
 	cites := regexp.MustCompile(regexp.QuoteMeta(protocol) + `,[\s/-]*"([^"]+)"`) // a comment may break the line in it
 	seen := 0
@@ -123,7 +128,7 @@ func TestCitationsNameHeadingsOfTheProtocol(t *testing.T) {
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"*.md", "*/*.md", "docs/spec/*.pml"} {
+	for _, pattern := range []string{"*.md", "*/*.md", "docs/protocol/*.md", "docs/spec/*.pml"} {
 		for _, path := range rt.Must(filepath.Glob(filepath.Join(repository, pattern)))(t) {
 			text := rt.Must(os.ReadFile(path))(t)
 			rel, _ := filepath.Rel(repository, path)

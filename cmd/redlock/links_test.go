@@ -85,6 +85,8 @@ func TestIndexHasEveryDocument(t *testing.T) {
 	for name := range all {
 		if folder, file := filepath.Split(name); folder == "docs/" && file != "README.md" {
 			assert.Contains(t, all["docs/README.md"], "]("+file+")")
+		} else if folder == "docs/protocol/" {
+			assert.Contains(t, all[protocol], "](protocol/"+file+")")
 		}
 	}
 }
