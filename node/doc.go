@@ -16,7 +16,7 @@
 //
 // and of a connection:
 //
-//	turn among the nodes of the process (turn.go) -> dial -> AUTH, SELECT (radix)
+//	dial -> AUTH, SELECT (radix)
 //	     -> CLIENT ID, INFO, PING, HELLO, SCRIPT EXISTS -> SCRIPT LOAD of what is missing, and
 //	     CLIENT KILL of the predecessor -> admission by the restart guard (guard.Seat)
 //	     -> owed releases -> Up -> broken or stalled -> every call answered or Unknown -> backoff

@@ -16,18 +16,13 @@ import (
 
 // connect opens the next command connection and publishes it. When it returns without an error, the
 // earlier connection is dead at the server (or the server does not permit that, and was warned
-// about), and the owed releases stand first in line. Beside the wait for its turn, patience bounds it.
+// about), and the owed releases stand first in line. patience bounds it.
 func (n *Node) connect() (*session, error) {
 	addr, spent, err := n.where(n.ctx)
 	if err != nil {
 		return nil, err
 	}
-	done, ok := n.turn(n.ctx, addr)
-	if !ok {
-		return nil, n.errClosed
-	}
 	s, err := n.greet(addr, spent)
-	done() // below this waits for other members, which may wait for their turn
 	n.slow = slower(n.slow, err)
 	if err != nil {
 		return nil, err

@@ -86,12 +86,6 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 	if err != nil {
 		return false, err
 	}
-	done, ok := n.turn(whole, addr)
-	if !ok {
-		return false, n.errClosed
-	}
-	done = sync.OnceFunc(done)
-	defer done()
 	ctx, cancel := context.WithTimeout(whole, n.cfg.DialTimeout-spent)
 	defer cancel()
 	link, err := n.dial(ctx, addr)
@@ -129,7 +123,6 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 		}
 		return false, fmt.Errorf("SUBSCRIBE: %w", ctx.Err())
 	}
-	done()
 	n.setInbox(in)
 	return true, in.watch(whole)
 }
