@@ -100,7 +100,7 @@ var trusted = map[string]string{
 	"redlock":                 "attempt client handoff hold keeper kind lease leaseheap obtain",
 	"redlock/internal/permit": "permit",
 	"redlock/internal/script": "catalog frame lock push reply",
-	"redlock/internal/script/lua": "acquire adopt alien base batch buried extend few foreign give grant hand lengthen lib line live mine pace pass push " +
+	"redlock/internal/script/lua": "acquire adopt alien base batch buried extend foreign give grant hand lengthen lib line live mine pace pass push " +
 		"raise register rejoin release stand tidy time vote wait wish wisher withdraw yield",
 	"node":                       "classify encode handshake host inbox join link node owed parse session shared supervise",
 	"node/internal/guard":        "admit guard marker restore rules script watch",
