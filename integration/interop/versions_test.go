@@ -1,12 +1,8 @@
 package interop
 
 import (
-	"bufio"
 	"cmp"
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
@@ -39,144 +34,52 @@ func TestInteropClientsOfTwoVersions(t *testing.T) {
 var versions = [2]string{"earlier", "this"}
 
 func shareLocks(t *testing.T, programs [2]string, members int, kinds []string) {
-	const key, span = "shared:{versions}", 5 * time.Second
 	cluster := rt.Real(t, members)
-	urls := cluster.URLs()
-	heard := make(chan heardOf, 1024) // more than is said behind the last belief
-	var all []*contender
-	for i := range 4 {
-		all = append(all, start(t, i, heard, programs[i%2], key, strings.Join(urls, ",")))
-	}
-	limit := time.After(span + 2*time.Minute)
-	listen := func() heardOf {
-		select {
-		case h := <-heard:
-			require.Empty(t, h.said.Error, "%s process %d", versions[h.from%2], h.from)
-			return h
-		case <-limit:
-			t.Fatal("the processes do not end")
-		}
-		panic("not reached")
-	}
-	for range all {
-		require.True(t, listen().said.Ready)
-	}
-	for _, p := range all {
-		p.order(t, map[string]any{"For": span, "Kinds": kinds})
-	}
-
-	heardAll := judge.Stream{Keep: time.Minute}
-	var acquired, adopted [4]int
-	var beliefs []heardOf
-	var wrong []string
-	latch := kinds[0] == "latch"
-	for contending, underway := len(all), 0; contending > 0 || underway > 0; {
-		h := listen()
-		s := h.said
-		if s.Done {
-			contending--
-			continue
-		}
-		if beliefs = append(beliefs, h); latch {
-			continue
-		}
-		overlaps, regressions := heardAll.End(s.Lease, judge.Hold{
-			Key: fmt.Sprint(key, "#", s.Slot), Owner: s.Lease, Who: fmt.Sprintf("%s process %d", versions[h.from%2], h.from),
-			Token: s.Token, From: s.From, To: s.To, Shared: s.Shared,
-		})
-		wrong = append(append(wrong, overlaps...), regressions...)
-		if s.Asked == 0 {
-			adopted[h.from]++
-			underway--
-		} else {
-			acquired[h.from]++
-		}
-		if s.Secret != "" {
-			to := (h.from + 1 + 2*(underway%2)) % len(all) // of the other version
-			all[to].order(t, map[string]any{"Lease": s.Lease, "Give": s.Secret})
-			underway++
-		}
-	}
-	for _, p := range all {
-		p.end(t)
-	}
-	for close(heard); ; {
-		h, more := <-heard
-		if !more {
-			break
-		}
-		require.Fail(t, "said behind the end", "%s process %d: %s", versions[h.from%2], h.from, h.said.Error)
-	}
-	require.Empty(t, wrong)
-	if latch {
-		openAtOnce(t, beliefs)
+	all := contest(t, 5*time.Second, map[string]any{"Kinds": kinds}, func(i int) *exec.Cmd {
+		return worker(t, programs[i%2], i, "shared:{versions}", cluster.URLs())
+	})
+	if kinds[0] == "latch" {
+		openAtOnce(t, all)
 		return
 	}
+	exclude(t, all)
+	var acquired, adopted [4]int
+	for _, b := range all {
+		if b.Asked == 0 {
+			adopted[b.by]++
+		} else {
+			acquired[b.by]++
+		}
+	}
 	t.Logf("acquired %v, adopted %v (even processes are of the earlier version)", acquired, adopted)
-	for i := range all {
+	for i := range acquired {
 		require.GreaterOrEqual(t, acquired[i], 20, "%s process %d", versions[i%2], i)
 		require.GreaterOrEqual(t, adopted[i], 2, "%s process %d", versions[i%2], i)
 	}
-	awaken(t, beliefs)
-
-	var left []string
-	require.Eventually(t, func() bool {
-		var err error
-		left, err = cluster.Leftovers(context.Background(), "redquorum:tokens", "redquorum:boot")
-		return err == nil && len(left) == 0
-	}, time.Minute, 100*time.Millisecond, "left behind: %v", &left)
-}
-
-// awaken requires that who waits is woken by a release of the other version, and does not find out by its
-// heartbeat.
-func awaken(t *testing.T, beliefs []heardOf) {
-	t.Helper()
-	slices.SortFunc(beliefs, func(x, y heardOf) int { return cmp.Compare(x.said.From, y.said.From) })
-	gaps, lasts := map[string][]time.Duration{}, map[int]heardOf{} // of each slot
-	for _, b := range beliefs {
-		last, had := lasts[b.said.Slot]
-		lasts[b.said.Slot] = b
-		if !had || b.said.Asked == 0 || b.said.Asked >= last.said.To || last.said.Secret != "" || last.said.Shared {
-			continue
-		}
-		way := versions[last.from%2] + " to " + versions[b.from%2]
-		gaps[way] = append(gaps[way], time.Duration(b.said.From-last.said.To))
-	}
-	quick(t, gaps)
+	quick(t, handOffs(all, versions), versions, 10)
+	nothingLeft(t, cluster)
 }
 
 // openAtOnce requires that no latch opens before all have begun to arrive, and that the last arrival wakes the others.
-func openAtOnce(t *testing.T, waits []heardOf) {
+func openAtOnce(t *testing.T, waits []belief) {
 	t.Helper()
-	rounds := map[string][]heardOf{}
+	rounds := map[string][]belief{}
 	for _, w := range waits {
-		rounds[w.said.Lease] = append(rounds[w.said.Lease], w)
+		rounds[w.Lease] = append(rounds[w.Lease], w)
 	}
 	gaps := map[string][]time.Duration{}
 	for n, all := range rounds {
 		require.Len(t, all, 4, "of round %s", n)
-		last := slices.MaxFunc(all, func(x, y heardOf) int { return cmp.Compare(x.said.Asked, y.said.Asked) })
+		last := slices.MaxFunc(all, func(x, y belief) int { return cmp.Compare(x.Asked, y.Asked) })
 		for _, w := range all {
-			require.GreaterOrEqual(t, w.said.From, last.said.Asked, "round %s opened early for process %d", n, w.from)
-			if w.from != last.from {
-				way := versions[last.from%2] + " to " + versions[w.from%2]
-				gaps[way] = append(gaps[way], max(0, time.Duration(w.said.From-last.said.To)))
+			require.GreaterOrEqual(t, w.From, last.Asked, "round %s opened early for process %d", n, w.by)
+			if w.by != last.by {
+				way := last.way(w, versions)
+				gaps[way] = append(gaps[way], max(0, time.Duration(w.From-last.To)))
 			}
 		}
 	}
-	quick(t, gaps)
-}
-
-// quick requires that there were hand-offs each way, and that half of them came by a push.
-func quick(t *testing.T, gaps map[string][]time.Duration) {
-	t.Helper()
-	for _, way := range []string{"earlier to this", "this to earlier", "earlier to earlier", "this to this"} {
-		g := gaps[way]
-		slices.Sort(g)
-		require.GreaterOrEqual(t, len(g), 10, "hand-offs from %s", way)
-		t.Logf("hand-off %-18s %5d, p50 %v, p99 %v", way+":", len(g), at(g, 0.50), at(g, 0.99))
-		require.Less(t, at(g, 0.50), time.Second, "hand-offs from %s", way)
-	}
+	quick(t, gaps, versions, 10)
 }
 
 // workerOf builds the worker with the library as it was at a commit, or as it is now.
@@ -210,64 +113,4 @@ func workerOf(t *testing.T, commit string) string {
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return program
-}
-
-// line is what a worker says: Said there.
-type line struct {
-	Ready, Done          bool
-	Error, Lease, Secret string
-	Slot                 int
-	Shared               bool
-	Token                uint64
-	Asked, From, To      int64
-}
-
-// heardOf is what a process said.
-type heardOf struct {
-	from int
-	said line
-}
-
-// contender is a process of either version.
-type contender struct {
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	done chan struct{} // closed when all that it said was heard, or the test is over
-}
-
-func start(t *testing.T, i int, to chan<- heardOf, program string, args ...string) *contender {
-	t.Helper()
-	p := &contender{cmd: exec.CommandContext(t.Context(), program, append([]string{fmt.Sprint("p", i)}, args...)...), done: make(chan struct{})}
-	p.cmd.Stderr = os.Stderr
-	p.in = rt.Must(p.cmd.StdinPipe())(t)
-	out := rt.Must(p.cmd.StdoutPipe())(t)
-	require.NoError(t, p.cmd.Start())
-	go func() {
-		defer close(p.done)
-		for in := json.NewDecoder(bufio.NewReader(out)); ; {
-			var s line
-			if err := in.Decode(&s); err != nil {
-				return
-			}
-			select {
-			case to <- heardOf{i, s}:
-			case <-t.Context().Done():
-				return
-			}
-		}
-	}()
-	return p
-}
-
-func (p *contender) order(t *testing.T, order map[string]any) {
-	t.Helper()
-	require.NoError(t, json.NewEncoder(p.in).Encode(order))
-}
-
-// end has the process close its client, which must succeed.
-func (p *contender) end(t *testing.T) {
-	t.Helper()
-	require.NoError(t, p.in.Close())
-	<-p.done
-	require.NoError(t, p.cmd.Wait())
 }

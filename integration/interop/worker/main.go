@@ -26,6 +26,7 @@ import (
 type Order struct {
 	For   time.Duration // how long to contend, in the first order
 	Kinds []string      // of the locks, which take turns; "latch" alone
+	Keep  bool          // no lease is handed over
 	Lease string        // name of a lease that another process handed over,
 	Give  string        // and its secret
 }
@@ -142,7 +143,7 @@ func (p *process) contend(o Order) {
 		if !s.Shared {
 			alone++
 		}
-		p.hold(lease, s, !s.Shared && alone%8 == 7)
+		p.hold(lease, s, !s.Shared && !o.Keep && alone%8 == 7)
 		time.Sleep(rand.N(2 * time.Millisecond))
 	}
 }
@@ -166,11 +167,12 @@ func (p *process) rounds() {
 	}
 }
 
-// The arguments are a name, the key, and the URLs of the members, separated by commas.
+// The arguments are a name, the key, the URLs of the members, separated by commas, and "interop" beside the reference system.
 func main() {
 	ctx := context.Background()
 	client, err := redlock.Open(ctx, strings.Split(os.Args[3], ","), redlock.WithFreshMembers(), func(c *redlock.Config) {
 		c.MemberTimeout, c.StallTimeout = 10*time.Second, 20*time.Second // longer than a busy machine is busy
+		c.Interop = len(os.Args) > 4
 	})
 	p := &process{client: client, name: os.Args[1], key: os.Args[2], out: json.NewEncoder(os.Stdout)}
 	if err != nil {

@@ -15,11 +15,10 @@ import org.redisson.config.Config;
 /**
  * Takes one lock again and again, and says when it had it.
  *
- * <p>Arguments: kind (lock, fenced, red), client number, key, time to run in ms, hold in µs, longest pause
- * in µs, then the servers as redis://host:port. It prints {"ready":true}, begins at a line on standard
- * input, and prints {"tenures":[...]} at the end. Times are System.nanoTime, which on Linux is
- * CLOCK_MONOTONIC and so the clock of all processes of the machine. The end of standard input is the end
- * of this process.
+ * <p>Arguments: kind (lock, fenced, red), name, key, time to run in ms, then the servers as
+ * redis://host:port. What it prints is in the words of ../worker: {"Ready":true}, after a line on standard
+ * input what it believed, then {"Done":true}. Times are System.nanoTime, which on Linux is CLOCK_MONOTONIC
+ * and so the clock of all processes of the machine. The end of standard input is the end of this process.
  */
 public final class Contend {
     private Contend() {}
@@ -28,14 +27,14 @@ public final class Contend {
         PrintStream out = System.out;
         System.setOut(System.err); // whatever a library prints
         String kind = args[0];
-        String client = args[1];
+        String name = args[1];
         String key = args[2];
         long run = Long.parseLong(args[3]) * 1_000_000;
-        long hold = Long.parseLong(args[4]) * 1_000;
-        long pause = Long.parseLong(args[5]) * 1_000;
+        long hold = 1_000_000;
+        long pause = 2_000_000;
 
         List<RedissonClient> clients = new ArrayList<>();
-        for (int i = 6; i < args.length; i++) {
+        for (int i = 4; i < args.length; i++) {
             Config config = new Config().setThreads(4).setNettyThreads(4);
             config.useSingleServer().setAddress(args[i]).setConnectionMinimumIdleSize(2).setConnectionPoolSize(8);
             clients.add(Redisson.create(config));
@@ -49,7 +48,7 @@ public final class Contend {
         }
 
         // The scripts are loaded and the classes too, on a lock that nobody else wants.
-        String own = key + ":warm:" + client;
+        String own = key + ":warm:" + name;
         RLock warm = kind.equals("red") ? redLock(clients, own)
                 : fenced != null ? clients.get(0).getFencedLock(own) : clients.get(0).getLock(own);
         for (int i = 0; i < 200; i++) {
@@ -57,7 +56,7 @@ public final class Contend {
             warm.unlock();
         }
 
-        out.println("{\"ready\":true}");
+        out.println("{\"Ready\":true}");
         out.flush();
         if (System.in.read() < 0) {
             Runtime.getRuntime().halt(3);
@@ -69,14 +68,13 @@ public final class Contend {
             } catch (java.io.IOException e) {
                 // the same
             }
-            Runtime.getRuntime().halt(3);
+            Runtime.getRuntime().halt(done ? 0 : 3);
         });
         watch.setDaemon(true);
         watch.start();
 
-        StringBuilder tenures = new StringBuilder("{\"tenures\":[");
-        String comma = "";
-        for (long end = System.nanoTime() + run; ; ) {
+        long n = 0;
+        for (long end = System.nanoTime() + run; ; n++) {
             long asked = System.nanoTime();
             if (asked >= end) {
                 break;
@@ -91,19 +89,20 @@ public final class Contend {
             LockSupport.parkNanos(hold);
             long to = System.nanoTime();
             lock.unlock();
-            tenures.append(comma).append("{\"client\":").append(client).append(",\"token\":").append(token)
-                    .append(",\"asked\":").append(asked).append(",\"from\":").append(from)
-                    .append(",\"to\":").append(to).append(",\"back\":").append(System.nanoTime()).append("}");
-            comma = ",";
+            out.printf("{\"Lease\":\"%s/%d\",\"Token\":%d,\"Asked\":%d,\"From\":%d,\"To\":%d}%n", name, n, token, asked, from, to);
+            out.flush();
             LockSupport.parkNanos(ThreadLocalRandom.current().nextLong(pause + 1));
         }
-        out.println(tenures.append("]}"));
-        out.flush();
         for (RedissonClient c : clients) {
             c.shutdown();
         }
-        System.exit(0);
+        done = true;
+        out.println("{\"Done\":true}");
+        out.flush();
+        Thread.sleep(Long.MAX_VALUE);
     }
+
+    private static volatile boolean done;
 
     @SuppressWarnings("deprecation") // that it is deprecated is why it is asked for
     private static RLock redLock(List<RedissonClient> clients, String key) {
