@@ -180,7 +180,7 @@ func (h *hearing) failed(from, to int, said ...string) {
 }
 
 func TestJudgeOfRefusals(t *testing.T) {
-	full, busy := appRefusals[0], appRefusals[5]
+	full, busy := appRefusals[0], appRefusals[len(appRefusals)-1]
 	for _, x := range []struct {
 		name, kind string
 		n          int
