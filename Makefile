@@ -115,7 +115,7 @@ SEEDS ?= 1000
 soak: ## Play SEEDS (1000) random schedules in fake time
 	@set -o pipefail; REDQUORUM_SEEDS=$(SEEDS) go test -json -count=1 -timeout 24h -run '^TestSeeds' $(ARGS) ./redlock | $(report)
 
-# The random application of integration/README.md. OUT gets a chart and its figures; without the race detector, for pace.
+# The random application of integration/README.md. OUT gets its figures; without the race detector, for pace.
 DURATION ?= 2h
 OUT ?= integration/results
 .PHONY: soak-app

@@ -3,13 +3,13 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -92,7 +92,8 @@ func TestFaultsRandomApplication(t *testing.T) {
 	played, unmet := r.j.refusalsTold(t)
 	t.Logf("%d looks at what closed clients left", r.closes)
 	if soak {
-		r.write(t, span, samples)
+		r.write(t, samples)
+		require.Empty(t, grown(samples), "uses more and more")
 	}
 	require.Empty(t, r.j.found)
 	require.True(t, whole, "a process did not end by itself")
@@ -174,10 +175,10 @@ func (r *appRun) sample(ctx context.Context, every time.Duration) (samples []app
 		use := r.use
 		r.mu.Unlock()
 		r.j.mu.Lock()
-		samples = append(samples, appSample{
-			after: time.Duration(judge.Now() - r.j.began), grants: r.j.grants,
-			rss: use.rss, heap: use.heap, goroutines: use.goroutines, connections: connections, keys: keys,
-		})
+		const mib = 1 << 20
+		samples = append(samples, appSample{time.Duration(judge.Now() - r.j.began), r.j.grants, [...]float64{
+			float64(use.rss) / mib, float64(use.heap) / mib, float64(use.goroutines), float64(connections), float64(keys),
+		}})
 		r.j.mu.Unlock()
 	}
 }
@@ -244,14 +245,9 @@ func (r *appRun) end() {
 	}
 }
 
-// write keeps the samples of a soak, and their chart, where REDQUORUM_APP_OUT says.
-func (r *appRun) write(t testing.TB, span time.Duration, samples []appSample) {
-	dir := os.Getenv("REDQUORUM_APP_OUT")
-	if dir == "" {
-		dir = "."
-	}
+// write keeps the samples of a soak where REDQUORUM_APP_OUT says.
+func (r *appRun) write(t testing.TB, samples []appSample) {
+	dir := cmp.Or(os.Getenv("REDQUORUM_APP_OUT"), ".")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	require.NoError(t, writeCSV(filepath.Join(dir, "app-soak.csv"), samples))
-	title := "The random application, " + span.String() + ", " + strconv.Itoa(r.j.grants) + " grants"
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "app-soak.svg"), []byte(chart(title, samples)), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "app-soak.csv"), []byte(asCSV(samples)), 0o644))
 }
