@@ -37,7 +37,8 @@ var walls = []struct {
 	{"fence/fencesql", []string{"fence"}, false},
 	{"fence/fenceredis", []string{"fence", "slot"}, true},
 	{"node/internal/guard", []string{"clock", "internal/resp", "member", "slot"}, true},
-	{"node", []string{"internal/printable", "internal/resp", "member", "node/internal/guard", "slot"}, false},
+	{"node/internal/line", []string{"internal/resp", "member", "node/internal/guard", "slot"}, true},
+	{"node", []string{"internal/printable", "internal/resp", "member", "node/internal/guard", "node/internal/line", "slot"}, false},
 	{"cluster", []string{"internal/resp", "member", "node", "slot"}, false},
 	{"redlock/internal/permit", nil, true},
 	{"redlock/internal/core", []string{"clock", "member", "quorum", "redlock/internal/permit"}, true},
@@ -102,7 +103,8 @@ var trusted = map[string]string{
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt alien base batch buried extend foreign give grant hand lengthen lib line live mine pace pass push " +
 		"raise register rejoin release stand tidy time vote wait wish wisher withdraw yield",
-	"node":                       "classify encode handshake host inbox join link node owed parse session shared supervise",
+	"node":                       "classify handshake host inbox link node owed parse read repair session shared supervise write",
+	"node/internal/line":         "encode line",
 	"node/internal/guard":        "admit guard marker restore rules script watch",
 	"node/internal/guard/script": "announce carry claim count fill glance lift look mark raise refill rename restore seal stamp waits",
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/internal/line"
 )
 
 // CredentialsError says that there was nothing to authenticate a connection with: Config.Credentials
@@ -138,6 +139,29 @@ func (r *renewal) use(c credentials) {
 	}
 	r.call = *ownCall(resp.Command(auth...), r)
 	_ = r.s.authenticate(&r.call) // an error means that it is broken, and serve ends by that
+}
+
+// authenticate puts AUTH in line, and a PING right behind it. Redis 7.2 and 7.4 do not answer an AUTH
+// that they refuse while other answers wait to be sent. All answers behind it would then go to the
+// wrong calls. The PING shows it before the next one does: see answers.
+func (s *session) authenticate(call *member.Call) error {
+	s.line.Lock()
+	now := s.node.published.Load()
+	pong := ownCall(ping, discard{})
+	calls, inFlight := s.line.InFlight()
+	size := inFlight + int64(len(call.Cmd)+len(pong.Cmd))
+	if err := s.refusesLocked(call, true, now, calls, size); err != nil {
+		s.line.Unlock()
+		return err
+	}
+	if calls == 0 {
+		s.beginLocked(time.Now())
+	}
+	of := now.state.Brief()
+	s.line.Add(line.Entry{Call: call, Note: auth}, of, now.tag, false)
+	s.line.Add(line.Entry{Call: pong, Note: behind}, of, now.tag, false)
+	s.writeLocked(true, calls, size)
+	return nil
 }
 
 // Done implements member.Sink for AUTH.

@@ -9,10 +9,10 @@
 //
 // The life of a call:
 //
-//	Submit -> queue and write buffer, one critical section (session.go)
-//	       -> written by its caller, by a neighbour or by the flusher (direct.go)
-//	       -> encoded, alone or with its neighbours (join.go, encode.go)
-//	       -> answered in order by the reader (session.go, parse.go, classify.go) -> Sink.Done
+//	Submit -> line and write buffer, one critical section (session.go, internal/line)
+//	       -> encoded, alone or with its neighbours (join.go, internal/line)
+//	       -> written by its caller, by a neighbour or by the flusher (write.go, direct.go)
+//	       -> answered in order by the reader (read.go, parse.go, classify.go) -> Sink.Done
 //
 // and of a connection:
 //

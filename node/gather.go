@@ -3,6 +3,10 @@ package node
 import "time"
 
 const (
+	// inlineBytes: a caller writes by itself only while fewer bytes than this are unanswered. The
+	// socket buffer then has room whatever the peer does, so that the caller cannot be blocked by a
+	// peer that has stopped reading; everything beyond is left to the flusher.
+	inlineBytes = 64 << 10
 	// enough calls are written without waiting for more.
 	enough = 16
 	// deep is how many writes to a near server are unanswered at most, while calls gather for the next one. Behind one of
@@ -12,8 +16,8 @@ const (
 	faraway = 5 * time.Millisecond
 )
 
-// line is what decides whether a write waits for more calls.
-type line struct {
+// backlog is what decides whether a write waits for more calls.
+type backlog struct {
 	trip    time.Duration // how long a write took to be answered, 0 if that is not known
 	waiting uint64        // calls to be written
 	bytes   int           // of those that are encoded
@@ -23,7 +27,7 @@ type line struct {
 
 // until says what must be answered before the next write to a near server: so many calls of the connection, or 0. The
 // server has enough to do meanwhile, and a command for many calls costs it less.
-func (l *line) until() uint64 {
+func (l *backlog) until() uint64 {
 	switch large := l.last - l.before; {
 	case l.trip == 0 || l.trip >= faraway || l.bytes >= inlineBytes:
 		return 0

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/internal/line"
 )
 
 // stopped starts a node at a server that answers nothing more, and is taken for a near one, or not.
@@ -21,8 +22,8 @@ func stopped(t *testing.T, near bool) (*Node, *session, *redisServer) {
 	s := n.published.Load().session
 	until(t, "at rest", func() bool {
 		calls, _ := s.inFlight()
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.line.Lock()
+		defer s.line.Unlock()
 		return calls == 0 && s.probe.Load() == 0 && !s.flushing
 	})
 	s.probe.Store(math.MaxUint64) // it learns no more
@@ -37,9 +38,9 @@ func stopped(t *testing.T, near bool) (*Node, *session, *redisServer) {
 
 // unwritten is how many calls wait in line to be written.
 func (s *session) unwritten() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return int(s.queued - s.sent)
+	s.line.Lock()
+	defer s.line.Unlock()
+	return int(s.unsentLocked())
 }
 
 // While a near server has as many writes to answer as keep it busy, calls gather, and are one command when the first of
@@ -119,20 +120,20 @@ func TestLargeCallsDoNotGather(t *testing.T) {
 
 // What is written waits for an answer of a near server.
 func TestWhatAWriteWaitsFor(t *testing.T) {
-	near := line{trip: faraway - 1, oldest: 10, before: 20, last: 25, waiting: 1}
+	near := backlog{trip: faraway - 1, oldest: 10, before: 20, last: 25, waiting: 1}
 	for _, c := range []struct {
 		what string
-		edit func(l *line)
+		edit func(l *backlog)
 		want uint64
 	}{
-		{"near", func(*line) {}, 10},
-		{"behind a large write", func(l *line) { l.last = l.before + enough }, 20 + enough},
-		{"behind a large write, one less than that", func(l *line) { l.last, l.waiting = l.before+enough, enough-1 }, 20 + enough},
-		{"behind a large write, as many", func(l *line) { l.last, l.waiting = l.before+enough, enough }, 10},
-		{"behind one less than a large write", func(l *line) { l.last = l.before + enough - 1 }, 10},
-		{"many bytes", func(l *line) { l.bytes = inlineBytes }, 0},
-		{"nothing known", func(l *line) { l.trip = 0 }, 0},
-		{"far", func(l *line) { l.trip = faraway }, 0},
+		{"near", func(*backlog) {}, 10},
+		{"behind a large write", func(l *backlog) { l.last = l.before + enough }, 20 + enough},
+		{"behind a large write, one less than that", func(l *backlog) { l.last, l.waiting = l.before+enough, enough-1 }, 20 + enough},
+		{"behind a large write, as many", func(l *backlog) { l.last, l.waiting = l.before+enough, enough }, 10},
+		{"behind one less than a large write", func(l *backlog) { l.last = l.before + enough - 1 }, 10},
+		{"many bytes", func(l *backlog) { l.bytes = inlineBytes }, 0},
+		{"nothing known", func(l *backlog) { l.trip = 0 }, 0},
+		{"far", func(l *backlog) { l.trip = faraway }, 0},
 	} {
 		l := near
 		c.edit(&l)
@@ -154,11 +155,15 @@ func TestNearIsLearntFromAnswers(t *testing.T) {
 		{took: faraway - 1, answered: 6},
 		{took: faraway, answered: 6, before: true, nearby: true},
 	} {
-		s := &session{now: now, probed: now.Add(-c.took)}
+		s := &session{reading: reading{now: now}, writing: writing{probed: now.Add(-c.took)}}
 		if c.before {
 			s.trip.Store(int64(faraway - 1))
 		}
-		s.answered.Store(c.answered)
+		for range c.answered {
+			s.line.Add(line.Entry{Call: new(member.Call)}, member.Brief{}, "", false)
+			s.line.First()
+			s.line.Pop()
+		}
 		s.probe.Store(7)
 		s.letGo()
 		near := s.trip.Load() > 0 && s.trip.Load() < int64(faraway)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/internal/line"
 )
 
 func groupOf(calls ...*result) (out []*member.Call) {
@@ -34,10 +35,10 @@ func TestGroupIsOneCommandOfItsOwn(t *testing.T) {
 			want: []string{"aar 1 2 3", "acc 4 5 6", "aaa 7 8 9"}},
 		{name: "of calls that are never chained", group: items("r:1 r:2"), want: []string{"rr 1 2"}},
 		{name: "one", group: items("a:1"), want: []string{"1"}},
-		{name: "as many as a command takes", group: items(strings.Repeat("a:n ", joinMost)),
-			want: []string{"a" + strings.Repeat("c", joinMost-1) + strings.Repeat(" n", joinMost)}},
-		{name: "more than a command takes", group: items(strings.Repeat("a:n ", joinMost+3)),
-			want: []string{strings.Repeat("a", joinMost) + strings.Repeat(" n", joinMost), "aaa n n n"}},
+		{name: "as many as a command takes", group: items(strings.Repeat("a:n ", line.Most)),
+			want: []string{"a" + strings.Repeat("c", line.Most-1) + strings.Repeat(" n", line.Most)}},
+		{name: "more than a command takes", group: items(strings.Repeat("a:n ", line.Most+3)),
+			want: []string{strings.Repeat("a", line.Most) + strings.Repeat(" n", line.Most), "aaa n n n"}},
 		{name: "one of them takes no part in batches", group: []*result{item('a', "1", "x"), odd, item('a', "3", "x")},
 			want: []string{"1", "2", "3"}},
 		{name: "the server takes no batches", apart: true, group: items("a:1 a:2 a:3"), want: []string{"1", "2", "3"}},

@@ -133,8 +133,8 @@ func speaks3(c *member.Call) bool {
 // it is half of what their handshakes cost it.)
 func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err error) {
 	cmds := [][]byte{clientID, infoServer, ping, helloOf(n.apart)}
-	if len(n.preload) > 0 {
-		cmds = append(cmds, resp.Command(slices.Concat([]string{"SCRIPT", "EXISTS"}, n.preload, []string{servedSHA})...))
+	if len(n.scripts.preload) > 0 {
+		cmds = append(cmds, resp.Command(slices.Concat([]string{"SCRIPT", "EXISTS"}, n.scripts.preload, []string{servedSHA})...))
 	}
 	if n.cfg.ClientName != "" {
 		cmds = append(cmds, resp.Command("CLIENT", "SETNAME", n.cfg.ClientName))
@@ -189,15 +189,15 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 	// In another process the id belongs to a stranger. So it may in one that does not name itself.
 	kill := old.id != 0 && p.RunID != "" && p.RunID == old.runID && id != old.id && !listsNobody(&calls[lives])
 	cmds = nil
-	if len(n.preload) > 0 {
+	if len(n.scripts.preload) > 0 {
 		told := &calls[4]
 		p.Served = served(told)
-		for i, sha := range n.preload {
+		for i, sha := range n.scripts.preload {
 			if !exists(told, i) {
-				cmds = append(cmds, resp.Command("SCRIPT", "LOAD", n.scripts[sha]))
+				cmds = append(cmds, resp.Command("SCRIPT", "LOAD", n.scripts.sources[sha]))
 			}
 		}
-		if !exists(told, len(n.preload)) {
+		if !exists(told, len(n.scripts.preload)) {
 			cmds = append(cmds, resp.Command("SCRIPT", "LOAD", servedScript))
 		}
 	}

@@ -148,12 +148,12 @@ func TestSupervisorSleepsNoLongerThanACallMayWait(t *testing.T) {
 			wakes  bool
 		}{{time.Second, false}, {2 * time.Second, false}, {2*time.Second + 1, true}, {time.Hour, true}} {
 			quiet()
-			s.mu.Lock()
+			s.line.Lock()
 			until := time.Now().Add(tc.sleeps)
 			s.asleep = until
 			s.beginLocked(time.Now())
 			woken := !s.asleep.Equal(until)
-			s.mu.Unlock()
+			s.line.Unlock()
 			require.Equal(t, tc.wakes, woken, "asleep for %v: woken %v", tc.sleeps, woken)
 		}
 		quiet()
@@ -182,8 +182,8 @@ func TestFlusherIsThereOnlyWhileItIsNeeded(t *testing.T) {
 	faked(t, nil, Config{PingInterval: 10 * time.Second}, func(t *testing.T, f *fake, n *Node) {
 		s := n.published.Load().session
 		there := func() bool {
-			s.mu.Lock()
-			defer s.mu.Unlock()
+			s.line.Lock()
+			defer s.line.Unlock()
 			return s.flusherUp
 		}
 		for i := range 3 {

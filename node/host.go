@@ -74,8 +74,8 @@ func (s *session) Queue(c *member.Call) error { return s.submit(c, true) }
 
 // Hold implements guard.Session: while it keeps a call, the connection is at rest and sends no PING.
 func (s *session) Hold(c *member.Call) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.line.Lock()
+	defer s.line.Unlock()
 	if s.broke != nil {
 		return s.err
 	}
@@ -85,9 +85,9 @@ func (s *session) Hold(c *member.Call) error {
 
 // Replace implements guard.Session. No call from outside comes between the end of the rest and c.
 func (s *session) Replace(c *member.Call) bool {
-	s.mu.Lock()
+	s.line.Lock()
 	if s.first == nil {
-		s.mu.Unlock()
+		s.line.Unlock()
 		return false
 	}
 	s.first = nil
@@ -103,8 +103,8 @@ func (s *session) Heard() time.Time {
 
 // resting reports whether a call is kept.
 func (s *session) resting() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.line.Lock()
+	defer s.line.Unlock()
 	return s.first != nil
 }
 

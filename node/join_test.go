@@ -19,6 +19,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/internal/line"
 	hashslot "github.com/redquorum/redquorum/slot"
 )
 
@@ -129,34 +130,34 @@ func unjoin(t *testing.T, args []string) (items []joinedItem, tag string) {
 // together has calls wait in line until all of them do.
 func together(n *Node, calls ...*result) {
 	s := n.published.Load().session
-	s.mu.Lock()
+	s.line.Lock()
 	for s.flushing || s.turn { // whoever wrote before has answers already, and is about to say that it is done
-		s.mu.Unlock()
+		s.line.Unlock()
 		runtime.Gosched()
-		s.mu.Lock()
+		s.line.Lock()
 	}
 	s.flushing = true
-	s.mu.Unlock()
+	s.line.Unlock()
 	submitAll(n, calls...)
 	s.wake()
 }
 
 // wake has the flusher write what waits in line.
 func (s *session) wake() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.line.Lock()
+	defer s.line.Unlock()
 	s.wakeLocked()
 }
 
 // occupied is the line of a node of which somebody else says that he writes. Nobody does before wake.
 func occupied(n *Node) *session {
 	s := n.published.Load().session
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.line.Lock()
+	defer s.line.Unlock()
 	for s.flushing { // the last write of the handshake may not have returned
-		s.mu.Unlock()
+		s.line.Unlock()
 		runtime.Gosched()
-		s.mu.Lock()
+		s.line.Lock()
 	}
 	s.flushing = true
 	return s
@@ -271,8 +272,8 @@ func TestCallsThatTravelApart(t *testing.T) {
 		{name: "replicas must acknowledge", acks: 1, calls: items("a:1 a:2 a:3"), want: []string{"1", "WAIT", "2", "WAIT", "3", "WAIT"}},
 		{name: "one that is asked for another master", calls: append(items("a:1 a:2 a:3"), odd, item('a', "5", "x")),
 			want: []string{"aaa 1 2 3", "ASKING", "4", "5"}},
-		{name: "as many as a batch takes", calls: items(strings.Repeat("a:n ", joinMost+3)),
-			want: []string{strings.Repeat("a", joinMost) + strings.Repeat(" n", joinMost), "aaa n n n"}},
+		{name: "as many as a batch takes", calls: items(strings.Repeat("a:n ", line.Most+3)),
+			want: []string{strings.Repeat("a", line.Most) + strings.Repeat(" n", line.Most), "aaa n n n"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n, sent := recording(t, func(cfg *Config) { cfg.MinReplicasAck = c.acks })
@@ -484,7 +485,7 @@ func TestRepairGoesBehindWhatWaits(t *testing.T) {
 		calls := items(strings.Repeat("a:k ", waiting))
 		submitAll(n, calls...)
 		close(hold)
-		until(t, "repair", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.reloading > 0 || s.broke != nil })
+		until(t, "repair", func() bool { s.line.Lock(); defer s.line.Unlock(); return s.reloading > 0 || s.broke != nil })
 		s.wake()
 		for _, c := range append(calls, lost) {
 			c.is(t, member.Answered)
@@ -549,8 +550,8 @@ func TestFlusherThatIsDismissedDuringAWriteWritesNothing(t *testing.T) {
 	together(n, calls[0])
 	calls[0].wait(t)
 	up := func() (flusher, busy bool) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.line.Lock()
+		defer s.line.Unlock()
 		return s.flusherUp, s.flushing
 	}
 	until(t, "at rest", func() bool {
@@ -603,16 +604,16 @@ func TestItemsThatAreNotWrittenYetStillTravelTogether(t *testing.T) {
 func TestCallThatMakesEnoughIsWrittenForOneWhoGathers(t *testing.T) {
 	n, _ := joining(t, nil)
 	s := n.published.Load().session
-	s.mu.Lock()
+	s.line.Lock()
 	s.flushing, s.gathering = true, true
-	s.mu.Unlock()
+	s.line.Unlock()
 	var calls []*result
 	for range enough {
 		calls = append(calls, submit(n, "ECHO", "x"))
 	}
 	all(t, calls, member.Answered)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.line.Lock()
+	defer s.line.Unlock()
 	require.False(t, s.gathering, "who gathered writes, too")
 }
 
@@ -705,7 +706,7 @@ func FuzzBatch(f *testing.F) {
 			want = append(want, w)
 		}
 		for _, form := range []struct{ sharded, chained bool }{{}, {true, false}, {false, true}, {true, true}} {
-			words := wordsOf(t, appendJoined(nil, calls, tag, form.sharded, form.chained))
+			words := wordsOf(t, encoded(calls, tag, form.sharded, form.chained))
 			for i := range want {
 				if form.chained && i > 0 && want[i].what == "a" {
 					want[i].what = "c"
@@ -751,14 +752,26 @@ func TestKindsOfItems(t *testing.T) {
 			}
 			want = append(want, joinedItem{letter, name, "x", last})
 		}
-		kinds := make([]byte, len(calls))
-		kindsOf(kinds, calls, c.sharded, c.chained)
-		require.Equal(t, c.want, string(kinds), c.calls)
+		words := wordsOf(t, encoded(calls, "tag", c.sharded, c.chained))
+		require.Equal(t, c.want, words[3+rt.Must(strconv.Atoi(words[2]))(t)], c.calls)
 		// As many keys and words as the command says, each where the script reads it.
-		got, tag := unjoin(t, wordsOf(t, appendJoined(nil, calls, "tag", c.sharded, c.chained)))
+		got, tag := unjoin(t, words)
 		require.Equal(t, want, got, c.calls)
 		require.Equal(t, "tag", tag, c.calls)
 	}
+}
+
+// encoded is what is written for calls that stand one behind the other.
+func encoded(calls []*member.Call, tag string, sharded, chained bool) []byte {
+	l := line.Line{Sharded: sharded}
+	if chained {
+		l.AddGroup(calls, member.Brief{}, tag)
+		return l.Take()
+	}
+	for _, c := range calls {
+		l.Add(line.Entry{Call: c}, member.Brief{}, tag, true)
+	}
+	return l.Take()
 }
 
 // wordsOf reads a command as a server does, to its end.

@@ -29,9 +29,8 @@ type Node struct {
 	cfg     Config
 	name    string
 	tls     *tls.Config
-	scripts map[string]string // SHA1 in hex to source
-	preload []string          // of those, what each connection makes sure of
-	waits   []byte            // WAIT, where votes must be acknowledged by replicas
+	scripts scripts
+	waits   []byte // WAIT, where votes must be acknowledged by replicas
 	owed    *owed
 
 	errOverflow, errClosed, errEnded error // made once, with the name

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
@@ -14,6 +15,14 @@ import (
 // A server that speaks RESP3 sends the messages of the inbox on the commands' connection. Then the
 // inbox is of the commands' process by construction, and ends with the connection. Its owner is the
 // supervisor. The inbox of any other server has a connection and a goroutine of its own: see listen.
+
+// shared is the inbox of a session.
+type shared struct {
+	pushes bool        // the server sends messages on this connection, too; learnt in the handshake
+	tuned  *inbox      // the last one that was asked for here; the supervisor's
+	mute   atomic.Bool // the inbox was refused here
+	in     *inbox      // to which messages go: the last one that was confirmed here; the reader's
+}
 
 // attune sees to it that there is an inbox, if there is a Listener: on s, or on its own. An error ends
 // the session.
@@ -154,11 +163,11 @@ func (s *session) pushed(br *bufio.Reader) error {
 // confirmed takes the server's word that one channel of the first call in line is subscribed, or is
 // not any more.
 func (s *session) confirmed(verb string, now time.Time) error {
-	if s.next == len(s.batch) && !s.refill() {
+	first := s.line.First()
+	if first == nil {
 		return protocolError("a confirmation of nothing")
 	}
-	entry := s.batch[s.next]
-	c, ok := entry.call.Sink.(*confirmations)
+	c, ok := first.Call.Sink.(*confirmations)
 	if !ok || c.verb != verb {
 		return protocolError("a confirmation of something else")
 	}
@@ -176,9 +185,7 @@ func (s *session) confirmed(verb string, now time.Time) error {
 		in.take(s.msg.Elems, now)
 	}
 	if c.left--; c.left == 0 {
-		s.batch[s.next] = slot{}
-		s.next++
-		s.complete(entry)
+		s.complete(s.line.Pop(), false, false)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func New(c Config) (*Node, error) {
 	n := &Node{
 		cfg: c, name: cmp.Or(c.Addr, c.Sentinels.nameOrNone()),
 		done: make(chan struct{}), recheck: make(chan struct{}, 1), alter: make(chan struct{}, 1), listening: make(chan struct{}), suspect: make(chan struct{}, 1), seek: make(chan struct{}, 1),
-		scripts: make(map[string]string, len(c.Scripts)), warnings: make(map[string]bool),
+		scripts: newScripts(&c), warnings: make(map[string]bool),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.accepting, n.refuse = context.WithCancel(n.ctx)
@@ -34,14 +34,6 @@ func New(c Config) (*Node, error) {
 	n.errClosed = fmt.Errorf("%s: %w", n.name, member.ErrClosed)
 	n.errEnded = fmt.Errorf("%s: %w", n.name, member.ErrEnded)
 	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() { n.dropped.Store(true) })
-	loads := len(c.preloaded())
-	for i, source := range c.Scripts {
-		sha := scriptSHA(source)
-		n.scripts[sha] = source
-		if i < loads {
-			n.preload = append(n.preload, sha)
-		}
-	}
 	if c.MinReplicasAck > 0 {
 		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), strconv.FormatInt(ackPatience.Milliseconds(), 10))
 	}

@@ -1,11 +1,8 @@
-package node
+package line
 
 import (
 	"bytes"
-	"crypto/sha1"
-	"encoding/hex"
 	"strconv"
-	"sync"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -18,53 +15,23 @@ const (
 	shaSize = 40
 )
 
-// scriptSHAs are those of all sources that nodes of this process were given: each has the same ones.
-var scriptSHAs sync.Map
-
-func scriptSHA(source string) string {
-	if sha, ok := scriptSHAs.Load(source); ok {
-		return sha.(string)
+// Script is the SHA-1 of the script that c calls, in hex, and false if c does not call one by its SHA-1.
+func Script(c *member.Call) (sha []byte, ok bool) {
+	at := scriptAt(c)
+	if at <= 0 {
+		return nil, false
 	}
-	sum := sha1.Sum([]byte(source))
-	sha, _ := scriptSHAs.LoadOrStore(source, hex.EncodeToString(sum[:]))
-	return sha.(string)
+	return c.Cmd[at+len(evalsha) : int(c.Marks.Count)-len("\r\n")], true
 }
 
-// script finds the source of the script that c calls, and where the call names it. ok is false if c
-// is no call of one of our scripts.
-func (n *Node) script(c *member.Call) (source string, at int, ok bool) {
-	end := int(c.Marks.Count) - len("\r\n")
-	if at = end - shaSize - len(evalsha); at <= 0 {
-		return "", 0, false
-	}
-	source, ok = n.scripts[string(c.Cmd[end-shaSize:end])]
-	return source, at, ok
-}
+// scriptAt is where a call of a script says which one.
+func scriptAt(c *member.Call) int { return int(c.Marks.Count) - len("\r\n") - shaSize - len(evalsha) }
 
-// sourceOf is the script that c executes: one of ours, or one that it has in full; "" if it is no
-// script.
-func (n *Node) sourceOf(c *member.Call) string {
-	if source, _, ok := n.script(c); ok {
-		return source
-	}
-	_, rest, ok := bytes.Cut(c.Cmd, []byte("\r\n$4\r\nEVAL\r\n$"))
-	if !ok {
-		return ""
-	}
-	size, source, _ := bytes.Cut(rest, []byte("\r\n"))
-	if n, err := strconv.Atoi(string(size)); err == nil && n >= 0 && n <= len(source) {
-		return string(source[:n])
-	}
-	return ""
-}
-
-// appendCall writes a call, with the keys of its slot in the place of those that all locks share.
-func (n *Node) appendCall(b []byte, c *member.Call) []byte { return n.appendFrom(b, c, 0) }
-
-// appendFrom writes what a call has from there on, which is in front of its shared keys.
-func (n *Node) appendFrom(b []byte, c *member.Call, from int) []byte {
+// appendFrom writes what a call has from there on, which is in front of its shared keys, with the keys of its slot in the
+// place of those that all locks share.
+func (l *Line) appendFrom(b []byte, c *member.Call, from int) []byte {
 	m := &c.Marks
-	if n.cfg.Shard == nil || m.Sharing == 0 {
+	if !l.Sharded || m.Sharing == 0 {
 		return append(b, c.Cmd[from:]...)
 	}
 	b = append(b, c.Cmd[from:m.Shared]...)
@@ -75,16 +42,27 @@ func (n *Node) appendFrom(b []byte, c *member.Call, from int) []byte {
 }
 
 // appendTagged writes a call that travels alone.
-func (n *Node) appendTagged(b []byte, c *member.Call, tag string) []byte {
-	b = n.appendCall(b, c)
+func (l *Line) appendTagged(b []byte, c *member.Call, tag string) []byte {
+	b = l.appendFrom(b, c, 0)
 	if c.Tagged {
 		b = resp.AppendBulk(b, tag)
 	}
 	return b
 }
 
-// joinMost is how many calls one command carries at most. A server does nothing else meanwhile.
-const joinMost = 128
+// appendEval writes a call of a script with the source of it in the place of its SHA-1.
+func (l *Line) appendEval(b []byte, c *member.Call, tag, source string) []byte {
+	b = append(append(b, c.Cmd[:scriptAt(c)]...), "$4\r\nEVAL\r\n"...)
+	b = resp.AppendBulk(b, source)
+	b = l.appendFrom(b, c, int(c.Marks.Count))
+	if c.Tagged {
+		b = resp.AppendBulk(b, tag)
+	}
+	return b
+}
+
+// Most is how many calls one command carries at most. A server does nothing else meanwhile.
+const Most = 128
 
 // emptyBulk is an empty argument.
 var emptyBulk = []byte("$0\r\n\r\n")
@@ -134,7 +112,7 @@ func isFresh(kind byte) bool { return kind < member.AcquireItem+member.Repeated 
 // of a cluster, which takes no keys of several slots; there they are arguments, each with the
 // counters of its own slot. chained: they are a group, see member.Chained.
 func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained bool) []byte {
-	var space [joinMost]byte
+	var space [Most]byte
 	kinds := space[:len(calls)]
 	fresh, freed, lean, again := kindsOf(kinds, calls, sharded, chained)
 	first := calls[0]
@@ -170,7 +148,7 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained b
 			}
 		}
 	}
-	var slots [joinMost * member.SlotWidth]byte
+	var slots [Most * member.SlotWidth]byte
 	listed := slots[:0]
 	for i, c := range calls {
 		if isFresh(kinds[i]) {
@@ -206,6 +184,14 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained b
 	}
 	b = resp.AppendBulk(b, listed)
 	return resp.AppendBulk(b, tag)
+}
+
+// Size is the number of bytes of a call that travels alone.
+func Size(c *member.Call, tag string) int {
+	if c.Tagged {
+		return len(c.Cmd) + tagSize(tag)
+	}
+	return len(c.Cmd)
 }
 
 // tagSize is the length of tag as a RESP bulk string.

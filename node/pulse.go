@@ -1,0 +1,48 @@
+package node
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// pulse is since when an answer is missing, and whether the supervisor sleeps too long to see it.
+type pulse struct {
+	base     time.Time     // progress counts from here
+	progress atomic.Int64  // ns after base: the last arrival, or the first submission after silence
+	woken    chan struct{} // capacity 1: wakes the supervisor, because a call came and it sleeps for long
+	asleep   time.Time     // until then the supervisor sleeps, if nothing wakes it; guarded by line
+}
+
+// waiting is the moment since when the first call in line has been first, and false if there is
+// none.
+func (s *session) waiting() (since time.Time, busy bool) {
+	calls, _ := s.inFlight()
+	return s.base.Add(time.Duration(s.progress.Load())), calls > 0
+}
+
+func (s *session) touch(now time.Time) { s.progress.Store(int64(now.Sub(s.base))) }
+
+// beginLocked notes that the line, which was empty, is no longer. If the supervisor sleeps for longer than a call may go
+// without an answer, it is woken.
+func (s *session) beginLocked(now time.Time) {
+	s.touch(now)
+	if s.asleep.Sub(now) > s.node.cfg.StallTimeout {
+		s.asleep = now
+		select {
+		case s.woken <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// sleep notes that the supervisor sleeps, and returns for how long it may: not for longer than a call that is in line may
+// go without an answer.
+func (s *session) sleep(now time.Time, wait time.Duration) time.Duration {
+	s.line.Lock()
+	defer s.line.Unlock()
+	if calls, _ := s.line.InFlight(); calls > 0 {
+		wait = min(wait, s.node.cfg.StallTimeout)
+	}
+	s.asleep = now.Add(wait)
+	return wait
+}

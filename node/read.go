@@ -1,0 +1,193 @@
+package node
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/internal/line"
+)
+
+// reading is the reader's alone.
+type reading struct {
+	now   time.Time
+	heard time.Time    // the last answer arrived; read by the supervisor after end
+	joint member.Reply // of several calls
+	msg   member.Reply // beside the answers
+	held  *member.Call // answered, and its WAIT is not
+}
+
+// reader completes calls until the connection ends, then all the rest.
+func (s *session) reader(br *bufio.Reader) {
+	err := s.replies(br)
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("closed by the server: %w", io.ErrUnexpectedEOF)
+	}
+	s.fail(member.ErrBroken, err)
+	s.node.fell(s) // before the calls are done: whoever then looks at State sees that it is down
+	s.abandon()
+}
+
+func (s *session) replies(br *bufio.Reader) error {
+	f := feed{br: br}
+	for fresh := false; ; {
+		if f.br.Buffered() == 0 {
+			s.letGo()
+			if err := f.fill(s.link.source); err != nil {
+				return err
+			}
+			s.now, fresh = time.Now(), true // not before any reply of this batch arrived
+		}
+		br := f.br
+		if kind, err := br.Peek(1); err != nil {
+			return err
+		} else if kind[0] == '>' {
+			if err := s.pushed(br); err != nil {
+				return err
+			}
+			continue
+		}
+		if fresh { // a message is no answer: it does not show that our commands arrive
+			s.touch(s.now)
+			s.heard, fresh = s.now, false
+		}
+		first := s.line.First()
+		if first == nil {
+			return protocolError("a reply to nothing")
+		}
+		if n := first.Together; n > 1 {
+			if err := s.joined(br, int(n)); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := readReply(br, &first.Call.Reply, 0); err != nil {
+			return err
+		}
+		if !answers(first) {
+			return protocolError("AUTH was not answered")
+		}
+		s.complete(s.line.Pop(), false, false)
+	}
+}
+
+// answers reports whether a reply can be that to its call.
+func answers(e *line.Entry) bool {
+	r := &e.Call.Reply
+	switch e.Note {
+	case auth:
+		return r.Kind == '-' || string(r.Str) == "OK"
+	case behind:
+		return string(r.Str) == "PONG"
+	}
+	return true
+}
+
+// joined reads the answer to n calls and completes them. It runs on the reader.
+func (s *session) joined(br *bufio.Reader, n int) error {
+	all := &s.joint
+	if err := readReply(br, all, 0); err != nil {
+		return err
+	}
+	refused := false
+	switch {
+	case all.Kind == '*' && len(all.Elems) == n:
+	case all.Kind != '-':
+		return protocolError("not as many answers as calls")
+	default:
+		// Keys of several slots, a key that the user may not touch: nothing was executed because of
+		// one of them.
+		kind := classify(string(all.Str)).Kind
+		if refused = kind == member.KindCluster || kind == member.KindAuth; refused {
+			s.travelApart()
+		}
+	}
+	for i := range n {
+		first := s.line.First()
+		if first == nil {
+			return protocolError("a reply to nothing")
+		}
+		if r := &first.Call.Reply; all.Kind == '*' {
+			*r, all.Elems[i] = all.Elems[i], *r // the memory of both is used again
+		} else { // the whole script was refused, or ended
+			r.Kind, r.Int, r.Str, r.Elems = all.Kind, 0, append(r.Str[:0], all.Str...), r.Elems[:0]
+		}
+		s.complete(s.line.Pop(), true, refused)
+	}
+	return nil
+}
+
+// complete hands over one call that was answered: together with others, or refused with them for a reason that may be another
+// one's.
+func (s *session) complete(entry line.Entry, together, refusedTogether bool) {
+	c := entry.Call
+	c.At = s.now
+	if c.Reply.Kind != '-' {
+		c.Outcome = member.Answered
+		if entry.Note == acked {
+			s.held = c
+			return
+		}
+		c.Finish()
+		return
+	}
+	refused := classify(string(c.Reply.Str))
+	if again := refused.Kind == member.KindNoScript && !entry.Repaired; again || refusedTogether {
+		if done, err := s.repeat(entry, again); done {
+			return
+		} else if err != nil {
+			s.node.finish(c, member.NotSent, err)
+			return
+		}
+	}
+	if together && (refused.Kind == member.KindAuth || strings.HasPrefix(refused.Text, alone)) {
+		s.travelApart() // such a call is told which command it was
+	}
+	if refused.Kind == member.KindAuth {
+		refused = naming(refused, string(c.Reply.Str), s.node.scripts.in(c))
+	}
+	if s.node.seat.Suspects(refused) && c.State.Gen == s.node.State().Gen {
+		s.node.suspicion()
+	}
+	s.node.finish(c, member.Refused, refused)
+}
+
+// abandon completes every call in line after the connection has ended. It is the reader's last act;
+// submit has refused since fail, so nothing can be queued behind it.
+func (s *session) abandon() {
+	s.line.Lock()
+	unsent, lost := s.err, s.lost
+	s.line.Unlock()
+	s.line.Abandon(func(c *member.Call, sent bool) {
+		if sent {
+			s.node.finish(c, member.Unknown, lost)
+		} else {
+			s.node.finish(c, member.NotSent, unsent)
+		}
+	})
+}
+
+// waitCall is the WAIT behind a call whose answer counts only if replicas have it.
+func (s *session) waitCall() *member.Call { return ownCall(s.node.waits, (*acknowledged)(s)) }
+
+// acknowledged is the Sink of a WAIT: it ends the call before it. It runs on the reader.
+type acknowledged session
+
+func (a *acknowledged) Done(w *member.Call) {
+	s := (*session)(a)
+	c := s.held
+	s.held = nil
+	switch {
+	case c == nil: // it was refused
+	case w.Outcome == member.Answered && w.Reply.Kind == ':' && w.Reply.Int >= int64(s.node.cfg.MinReplicasAck):
+		c.Finish()
+	case w.Outcome == member.Answered:
+		s.node.finish(c, member.Unknown, fmt.Errorf("%s: %w: %d of %d", s.node.name, member.ErrUnacknowledged, w.Reply.Int, s.node.cfg.MinReplicasAck))
+	default:
+		s.node.finish(c, member.Unknown, fmt.Errorf("%s: %w: WAIT: %w", s.node.name, member.ErrUnacknowledged, w.Err))
+	}
+}

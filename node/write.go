@@ -1,0 +1,257 @@
+package node
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+const (
+	// chunk is the most that is written under one write deadline.
+	chunk = 256 << 10
+	// leanBuffer is the largest write buffer that is kept while little is written.
+	leanBuffer = 4 << 10
+)
+
+// writing is who writes what is in line, and when. The line sees to it that each byte is written once, in order.
+type writing struct {
+	kick chan struct{} // capacity 1: wakes the flusher
+
+	trip   atomic.Int64  // ns until an answer came to a write
+	parked atomic.Bool   // calls wait in line for an answer to an earlier write, see holdsLocked
+	probe  atomic.Uint64 // not 0: when so many calls have left the line, the write at probed is answered
+	probed time.Time     // written while probe is 0, read by the reader while it is not
+
+	// guarded by line
+	noted     uint64       // calls that had entered the line when shrink was called last
+	ends      [deep]uint64 // calls that were sent by the last writes
+	writes    int
+	flushing  bool // somebody writes, or the flusher has been woken to
+	turn      bool // with flushing: it is the flusher who writes
+	flusherUp bool // there is a flusher
+	dismissed bool // it ends when there is nothing to write
+	gathering bool // who is to write lets others append before: the right to write, for one who takes it
+}
+
+// writeLocked sees to it that what is in line is written, by this goroutine or by another one. calls
+// were in flight before, and size bytes are now. It returns without mu.
+func (s *session) writeLocked(late bool, calls int, size int64) {
+	if s.flushing && !(s.gathering && s.unsentLocked() >= enough) || !s.flushing && s.holdsLocked() {
+		s.line.Unlock()
+		return
+	}
+	s.flushing, s.gathering = true, false
+	if late || size > inlineBytes {
+		s.wakeLocked()
+		s.line.Unlock()
+		return
+	}
+	s.writeInline(calls)
+}
+
+// writeInline writes the buffer on the goroutine of a caller, which holds mu; others is the number
+// of calls that were in flight before. It returns without mu.
+func (s *session) writeInline(others int) {
+	if others >= 2 && s.unsentLocked() < enough {
+		// Company: whoever is runnable appends first. This gathers batches without a timer.
+		s.gathering = true
+		s.line.Unlock()
+		runtime.Gosched()
+		s.line.Lock()
+		if !s.gathering { // another caller has taken over
+			s.line.Unlock()
+			return
+		}
+		s.gathering = false
+		if _, size := s.line.InFlight(); size > inlineBytes {
+			s.wakeLocked()
+			s.line.Unlock()
+			return
+		}
+	}
+	if s.broke != nil { // meanwhile: the reader completes what is queued
+		s.line.Unlock()
+		return
+	}
+	buf := s.takeLocked()
+	s.line.Unlock()
+	err := s.write(buf)
+	s.line.Lock()
+	s.line.Give(buf)
+	s.flushing = !s.line.Empty() && !s.holdsLocked()
+	if s.flushing && err == nil { // gathered during the write: not this caller's any more
+		s.wakeLocked()
+	}
+	s.line.Unlock()
+	if err != nil {
+		s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
+	}
+}
+
+// holdsLocked reports whether calls gather before they are written. The reader has them written when an earlier write is
+// answered, see letGo.
+func (s *session) holdsLocked() bool {
+	l := s.backlogLocked()
+	until := l.until()
+	if s.line.Answered() >= until {
+		return false
+	}
+	s.parked.Store(true)
+	return s.line.Answered() < until // or else the reader may have looked at parked before
+}
+
+// backlogLocked is what decides whether a write waits.
+func (s *session) backlogLocked() backlog {
+	waiting, encoded := s.line.Unsent()
+	return backlog{
+		trip: time.Duration(s.trip.Load()), bytes: encoded, waiting: waiting,
+		oldest: s.ends[s.writes%deep], before: s.ends[(s.writes+deep-2)%deep], last: s.ends[(s.writes+deep-1)%deep],
+	}
+}
+
+func (s *session) unsentLocked() uint64 {
+	calls, _ := s.line.Unsent()
+	return calls
+}
+
+// takeLocked takes the buffer for writing. From here on its calls count as sent.
+func (s *session) takeLocked() []byte {
+	buf := s.line.Take()
+	sent := s.line.Sent()
+	s.parked.Store(false)
+	s.ends[s.writes%deep] = sent
+	s.writes++
+	if s.probe.Load() == 0 {
+		s.probed = time.Now()
+		s.probe.Store(sent)
+	}
+	return buf
+}
+
+// letGo is called by the reader when it has read all that has arrived.
+func (s *session) letGo() {
+	if end := s.probe.Load(); end != 0 && s.line.Answered() >= end {
+		s.trip.Store(max(1, int64(s.now.Sub(s.probed))))
+		s.probe.Store(0)
+	}
+	if !s.parked.Load() {
+		return
+	}
+	s.line.Lock()
+	defer s.line.Unlock()
+	if !s.flushing && !s.line.Empty() && !s.holdsLocked() {
+		s.flushing = true
+		s.wakeLocked()
+	}
+}
+
+// shrink gives back the write buffers and the flusher of a connection that carried little since it was
+// called last.
+func (s *session) shrink() {
+	s.line.Lock()
+	defer s.line.Unlock()
+	queued := s.line.Queued()
+	idle := queued-s.noted <= enough
+	s.noted = queued
+	if !idle {
+		return
+	}
+	s.line.Shrink(leanBuffer)
+	if s.flusherUp {
+		s.dismissed = true
+		s.kickLocked()
+	}
+}
+
+func (s *session) write(buf []byte) error {
+	for len(buf) > 0 {
+		part := buf[:min(len(buf), chunk)]
+		n, err := s.link.direct.write(part)
+		if err != nil {
+			return err
+		}
+		if n < len(part) {
+			if err := s.writeWithin(part[n:]); err != nil {
+				return err
+			}
+		}
+		buf = buf[len(part):]
+	}
+	return nil
+}
+
+// writeWithin writes what the peer may have to make room for first.
+func (s *session) writeWithin(part []byte) error {
+	if err := s.link.wire.SetWriteDeadline(time.Now().Add(s.node.cfg.WriteTimeout)); err != nil {
+		return err
+	}
+	if _, err := s.link.wire.Write(part); err != nil {
+		return err
+	}
+	if s.link.direct == nil {
+		return nil
+	}
+	return s.link.wire.SetWriteDeadline(time.Time{}) // it would end a later direct write
+}
+
+// wakeLocked leaves the buffer to the flusher. flushing is set.
+func (s *session) wakeLocked() {
+	s.turn = true
+	switch {
+	case s.flusherUp:
+		s.kickLocked()
+	case s.broke == nil: // so the reader has not ended, and end waits for this one too
+		s.flusherUp, s.dismissed = true, false
+		s.gone.Go(s.flusher)
+	}
+}
+
+func (s *session) kickLocked() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// flusher writes for callers that must not or may not. It ends when the session breaks, or when it was dismissed and there
+// is nothing to write.
+func (s *session) flusher() {
+	for s.flush() {
+		select {
+		case <-s.broken:
+			return
+		case <-s.kick:
+		}
+	}
+}
+
+// flush writes until nothing is left, or what is left gathers. It reports whether the flusher stays.
+func (s *session) flush() bool {
+	for {
+		runtime.Gosched() // as in writeInline
+		s.line.Lock()
+		if s.broke != nil {
+			s.line.Unlock()
+			return false
+		}
+		if !s.turn || s.line.Empty() || s.holdsLocked() { // without its turn it was dismissed, and a caller may write
+			s.flushing, s.turn = s.flushing && !s.turn, false
+			stays := !s.dismissed
+			s.flusherUp = stays
+			s.line.Unlock()
+			return stays
+		}
+		buf := s.takeLocked()
+		s.line.Unlock()
+		if err := s.write(buf); err != nil {
+			s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
+			return false
+		}
+		s.line.Lock()
+		s.line.Give(buf)
+		s.line.Unlock()
+	}
+}
