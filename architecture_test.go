@@ -97,8 +97,8 @@ var trusted = map[string]string{
 	"clock":                   "anchor doc elapsed validity",
 	"quorum":                  "round set tally",
 	"member":                  "call majority member",
-	"redlock/internal/core":   "confirm doc giveup term validity votes",
-	"redlock":                 "attempt client handoff hold keeper kind lease leaseheap obtain",
+	"redlock/internal/core":   "confirm doc giveup renewal term validity votes",
+	"redlock":                 "attempt client handoff hold keeper lease obtain",
 	"redlock/internal/permit": "permit",
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt alien base batch buried extend foreign give grant hand lengthen lib line live mine pace pass push " +
@@ -110,7 +110,7 @@ var trusted = map[string]string{
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 14202
+const trustedLines = 14105
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {

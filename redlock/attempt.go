@@ -165,7 +165,7 @@ func (a *attempt) do(s *wait.Step, now time.Time) {
 		a.poll(a.raise(s.To, a.b.Agreed(), now, false))
 	case wait.Win:
 		if s.To != 0 {
-			a.lift(s.To, s.Grant.Token, now)
+			a.lift(s.To, s.Grant.Token(), now)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 		now = time.Now()
 		a.next(&s, now)
 		require.NoError(t, a.run(t.Context(), &s, now))
-		require.Equal(t, int64(10), s.Grant.Token)
+		require.Equal(t, int64(10), s.Grant.Token())
 		require.False(t, s.Grant.Raised, "a majority was in step")
 		synctest.Wait()
 		for i, s := range cluster.Servers {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
@@ -87,10 +86,11 @@ func (l *Lease) turn(to *kind) (*Lease, error) {
 		l.mu.Unlock()
 		return nil, badInput(opDowngrade, "the owner (As) has entered the lease again: unlock that first")
 	}
-	term, ttl, renewAt := core.TermOf(l.term.Until(), l.term.Limit()), l.ttl, l.renewAt
-	l.endLocked(ErrDowngraded, time.Now())
+	term, over := l.term.Succeed(ErrDowngraded, time.Now())
+	ttl, renewAt := l.ttl, l.renewAt
+	l.endedLocked(over)
 	h := l.hold.succeed(to)
-	down := newLease(l.values, h, result{Grant: wait.Grant{Token: int64(l.token), Until: term.Until()}}, l.granted)
+	down := newLease(l.values, h, term, false, l.granted)
 	down.as, down.term, down.ttl, down.renewAt = l.as, term, ttl, renewAt
 	return down, nil
 }

@@ -275,12 +275,13 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 	}
 	now := time.Now()
-	l, r := c.takeOver(ctx, name, &h, anew, longest, now)
+	l, n, r := c.takeOver(ctx, name, &h, anew, longest, now)
 	c.alive.leave()
 	defer r.Free()
 	v, cause := r.Wait(ctx, now, c.cfg.MemberTimeout)
 	f := quorum.Failure{Op: "adopt", Key: name, Need: c.need, Votes: r.Votes(c.members)}
 	_, no, _ := f.Counts()
+	n.settle()
 	kind := c.tookOver(l, v, no)
 	if kind == nil {
 		if !c.keeper.add(l) {
@@ -296,7 +297,7 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 }
 
 // takeOver submits the round of an adoption. The lease is nobody's before tookOver says so. anew: it gets another owner.
-func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew bool, longest time.Duration, now time.Time) (*Lease, *quorum.Round) {
+func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew bool, longest time.Duration, now time.Time) (*Lease, *renewal, *quorum.Round) {
 	owner, former := *h.owner, ""
 	if anew {
 		owner, former = c.adopter(*h.owner), *h.owner
@@ -304,10 +305,9 @@ func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew boo
 	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former, longest: longest}
 	held.b = wait.Adopt(held.owner, wait.NewRoom(len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
 	held.b.Won(h.terms.has())
-	// What a majority is about to confirm, and no more: a renewal only lengthens.
-	until := now.Add(clock.Validity(h.terms.ttl, c.cfg.Drift))
-	l := newLease(ctx, held, result{Grant: wait.Grant{Token: int64(h.token), Until: until}}, now)
-	return l, c.keeper.renew(&renewal{items: []renewItem{{l: l, ttl: h.terms.ttl}}, manual: true, adopt: true, ctx: ctx}, now)
+	l := newLease(ctx, held, held.b.Await(), false, now) // held from when a majority has confirmed it
+	n := &renewal{items: []renewItem{l.toRenew(h.terms.ttl)}, manual: true, adopt: true, ctx: ctx}
+	return l, n, c.keeper.renew(n, now)
 }
 
 // tookOver ends an adoption that so many members have refused. It returns why the lease is not held, or nil.

@@ -46,6 +46,7 @@ type hold struct {
 	from     *hold         // before a downgrade: its calls may still be under way
 	released bool          // the release has been submitted
 	left     bool          // Close need not wait for it any more
+	over     core.Ended    // the lease has ended, or the attempt was abandoned: it may be released
 	behind   quorum.Set    // members to be released once more when it has been submitted
 }
 
@@ -244,14 +245,26 @@ func (c *Client) releaseAll(holds []*hold, late bool) []*quorum.Round {
 	return rounds
 }
 
-// owed begins the release, and says to whom it is to go.
-func (h *hold) owed() quorum.Set {
+// owed begins the release, and says to whom it is to go: to nobody while the hold has a lease that has not ended.
+func (h *hold) owed() (to quorum.Set) {
 	h.ended.Store(true)
 	h.mu.Lock()
 	h.wake = nil
-	to := h.b.Owed()
+	if !h.over.Yes() {
+		h.over = h.b.Abandon()
+	}
+	if h.over.Yes() {
+		to = h.b.Owed()
+	}
 	h.mu.Unlock()
 	return to
+}
+
+// leaves is told that the lease of the hold has ended.
+func (h *hold) leaves(over core.Ended) {
+	h.mu.Lock()
+	h.over = over
+	h.mu.Unlock()
 }
 
 // gone is called when the release has been submitted.

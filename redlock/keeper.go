@@ -13,6 +13,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
@@ -292,7 +293,7 @@ func (k *keeper) renewAll(due []*Lease, now time.Time) {
 		}
 		l.mu.Unlock()
 		if held && clock.Validity(ttl, k.c.cfg.Drift) > 0 {
-			batch = append(batch, renewItem{l: l, ttl: ttl})
+			batch = append(batch, l.toRenew(ttl))
 		}
 	}
 	slices.SortStableFunc(batch, k.apart)
@@ -431,7 +432,7 @@ func (k *keeper) remove(l *Lease) {
 	defer k.mu.Unlock()
 	l.gone = true
 	if l.pos >= 0 {
-		k.leases.remove(l.pos)
+		k.leases.remove(int(l.pos))
 	}
 }
 
@@ -463,7 +464,7 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 // confirm asks all members to keep one lease, and waits for the decision.
 func (k *keeper) confirm(ctx context.Context, l *Lease, ttl time.Duration, now time.Time) error {
 	l.hold.asks(ttl)
-	n := &renewal{items: []renewItem{{l: l, ttl: ttl}}, manual: true, ctx: ctx}
+	n := &renewal{items: []renewItem{l.toRenew(ttl)}, manual: true, ctx: ctx}
 	r := k.renew(n, now)
 	defer r.Free()
 	v, cause := r.Wait(ctx, now, k.c.cfg.MemberTimeout)
@@ -486,7 +487,7 @@ func (k *keeper) confirm(ctx context.Context, l *Lease, ttl time.Duration, now t
 func (k *keeper) extendAll(ctx context.Context, items []renewItem) (failed []*QuorumError) {
 	now := time.Now()
 	for i := range items {
-		items[i].l.hold.asks(items[i].ttl)
+		items[i].l.hold.asks(items[i].TTL())
 	}
 	slices.SortStableFunc(items, k.apart)
 	var calls []*extension
@@ -532,7 +533,7 @@ func (e *extension) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	v := e.renewal.Judge(r, c)
 	e.mu.Lock()
 	e.ears = e.ears.With(c.Index)
-	open := slices.ContainsFunc(e.items, func(it renewItem) bool { return !it.done })
+	open := slices.ContainsFunc(e.items, func(it renewItem) bool { return !it.Done })
 	complete := !open || e.ears.Len() == len(e.k.c.members)
 	e.mu.Unlock()
 	if complete {
@@ -547,18 +548,12 @@ func (n *renewal) undecided() (all []*QuorumError) {
 	defer n.mu.Unlock()
 	for i := range n.items {
 		it := &n.items[i]
-		if it.decided {
+		if it.Verdict() != quorum.Undecided {
 			continue
 		}
 		votes := make([]quorum.MemberVote, len(n.k.c.members))
 		for m := range votes {
-			votes[m] = quorum.MemberVote{Member: n.k.c.members[m].Name(), Vote: quorum.Unsure}
-			switch {
-			case it.yes.Has(m):
-				votes[m].Vote = quorum.Yes
-			case it.refused.Has(m):
-				votes[m].Vote = quorum.No
-			}
+			votes[m] = quorum.MemberVote{Member: n.k.c.members[m].Name(), Vote: it.Vote(m)}
 		}
 		all = append(all, &QuorumError{
 			Failure: quorum.Failure{Op: opExtend, Key: it.l.key, Need: n.k.c.need, Votes: votes}, kind: ErrNoQuorum,
@@ -577,18 +572,19 @@ type renewal struct {
 	ctx    context.Context // of the caller, or of the round's own trace; or nil
 	trace  *renewalTrace   // nil without a RenewalTracer, and for a caller's
 
-	mu    sync.Mutex // guards the sets of the items; never held around Submit
+	mu    sync.Mutex // guards the counts of the items; never held around Submit
 	items []renewItem
 }
 
+// renewItem is a lease, and what the members say of it. Its lease and TTL never change.
 type renewItem struct {
-	l       *Lease
-	ttl     time.Duration
-	yes     quorum.Set
-	refused quorum.Set // once refused: a member that takes the lease back does not undo its refusal
-	decided bool
-	lost    bool // with decided: by refusals
-	done    bool // and carried out
+	l *Lease
+	core.Count
+}
+
+// toRenew is the lease, as the members are asked to keep it for ttl.
+func (l *Lease) toRenew(ttl time.Duration) renewItem {
+	return renewItem{l, core.Asks(ttl, len(l.c.members))}
 }
 
 func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round { return k.start(n, n, now) }
@@ -607,7 +603,7 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	cmd := k.c.buffer()
 	command := n.encode(cmd)
 	r := k.c.rounds.Start(k.c.members, &quorum.Question{
-		Op: opExtend, Sent: now, TTL: n.items[0].ttl, To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: j,
+		Op: opExtend, Sent: now, TTL: n.items[0].TTL(), To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: j,
 		Command:  command,
 		Delivery: delivery,
 	})
@@ -627,14 +623,14 @@ func (n *renewal) moves() bool { return n.adopt && n.items[0].l.hold.former != "
 func (n *renewal) encode(buf *[]byte) member.Command {
 	first := n.items[0].l.hold
 	if n.moves() {
-		return first.having().Adopt(buf, first.owner, first.former, n.items[0].ttl)
+		return first.having().Adopt(buf, first.owner, first.former, n.items[0].TTL())
 	}
 	renewal := first.wire.Renew(buf, len(n.items))
 	for i := range n.items {
 		renewal.Lock(n.items[i].l.hold.wire.Name)
 	}
 	for i := range n.items {
-		renewal.Lease(n.items[i].l.hold.owner, n.items[i].ttl, n.items[i].l.hold.b.Permits())
+		renewal.Lease(n.items[i].l.hold.owner, n.items[i].TTL(), n.items[i].l.hold.b.Permits())
 	}
 	return renewal.Command(first.wire.Slot())
 }
@@ -685,23 +681,13 @@ func (n *renewal) requested(r *quorum.Round, c *member.Call) {
 // validity ends it in time. All of a script at once: with thousands of leases, what is done for
 // each is what they cost.
 func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
-	need := n.k.c.need
 	var won, lost uint64 // by item; perCall of them
 	n.mu.Lock()
 	for j := range words {
-		it := &n.items[first+j]
-		if words[j].Int > 0 {
-			it.yes = it.yes.With(i)
-		} else {
-			it.refused = it.refused.With(i)
-		}
-		switch {
-		case it.decided:
-		case it.yes.Len() >= need:
-			it.decided = true
+		switch n.items[first+j].Book(i, words[j].Int > 0) {
+		case quorum.Won:
 			won |= 1 << (first + j)
-		case it.refused.Len() >= need:
-			it.decided, it.lost = true, true
+		case quorum.Lost:
 			lost |= 1 << (first + j)
 		}
 	}
@@ -713,9 +699,9 @@ func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 	var end time.Time
 	ttl := time.Duration(-1)
 	for j := range words {
-		it := &n.items[first+j] // its lease and TTL never change
-		if it.ttl != ttl {
-			ttl = it.ttl
+		it := &n.items[first+j]
+		if it.TTL() != ttl {
+			ttl = it.TTL()
 			end = n.end(ttl)
 		}
 		it.l.hold.mu.Lock()
@@ -729,7 +715,7 @@ func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 	var renewed uint64
 	for j := range among(won) {
 		it := &n.items[j]
-		ok := it.l.renewed(n.end(it.ttl), n.sent, it.ttl, n.manual, now)
+		ok := it.l.renewed(&it.Count, n.sent, n.manual, now)
 		if ok {
 			renewed |= 1 << j
 			if tell := it.l.hold.terms.kind.renewed; tell != nil {
@@ -755,7 +741,7 @@ func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 	}
 	n.mu.Lock()
 	for j := range among(won | lost) {
-		n.items[j].done = true
+		n.items[j].Done = true
 	}
 	if n.trace != nil {
 		n.countLocked(renewed, lost, won|lost)
@@ -774,7 +760,7 @@ func among(bitset uint64) iter.Seq[int] {
 	}
 }
 
-// end of the validity of what this renewal wins.
+// end is until when a member that has a lease keeps it, by its answer to this renewal.
 func (n *renewal) end(ttl time.Duration) time.Time {
 	return n.sent.Add(clock.Validity(ttl, n.k.c.cfg.Drift))
 }
@@ -786,12 +772,12 @@ func (n *renewal) settle() {
 	n.mu.Lock()
 	it := n.items[0]
 	n.mu.Unlock()
-	switch {
-	case !it.decided, it.done:
-	case it.lost:
+	switch v := it.Verdict(); {
+	case v == quorum.Undecided, it.Done:
+	case v == quorum.Lost:
 		n.lose(it.l)
 	default:
-		if it.l.renewed(n.end(it.ttl), n.sent, it.ttl, n.manual, time.Now()) {
+		if it.l.renewed(&it.Count, n.sent, n.manual, time.Now()) {
 			n.k.update(it.l)
 		}
 	}
@@ -812,7 +798,7 @@ func (n *renewal) lose(l *Lease) {
 // rejoin gives the lease back to a member that does not have it: one that forgot it, or was not
 // reached before. Only while it is held and valid.
 func (n *renewal) rejoin(j, i int) {
-	l, ttl := n.items[j].l, n.items[j].ttl
+	l, ttl := n.items[j].l, n.items[j].TTL()
 	if !n.k.c.alive.enter() {
 		return
 	}

@@ -55,8 +55,7 @@ func TestLeasesAreRenewedByScriptAndSlot(t *testing.T) {
 					k = k.ExtendedBy(&other)
 				}
 				a := c.newAttempt(k, terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
-				grant := wait.Grant{Token: 1, Until: time.Now().Add(time.Minute / 2)}
-				leases = append(leases, newLease(t.Context(), &a.hold, result{Grant: grant}, time.Now()))
+				leases = append(leases, leaseOf(a, time.Minute/2, false))
 			}
 			c.keeper.renewAll(leases, time.Now())
 			require.ElementsMatch(t, tc.expect, heard.all())
@@ -65,6 +64,13 @@ func TestLeasesAreRenewedByScriptAndSlot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// leaseOf is a lease that an attempt is taken to have won, with so much of its validity left.
+func leaseOf(a *attempt, left time.Duration, waited bool) *Lease {
+	now := time.Now()
+	term := wait.Probe{Ballot: &a.b}.Start(core.ProbeGrant(1, now.Add(left), 0, false))
+	return newLease(context.Background(), &a.hold, term, waited, now)
 }
 
 // renewals is a member that says yes to each renewal, and remembers whose they were.
@@ -184,10 +190,10 @@ func TestLeaseThatASuspendEndedIsNotHiddenByYoungerOnes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var k keeper
 			require.Empty(t, k.takeDue(before))
-			old := &Lease{pos: -1, key: "old", ttl: 30 * time.Second, term: core.TermOf(until, time.Time{})}
+			old := &Lease{pos: -1, key: "old", ttl: 30 * time.Second, term: core.ProbeTerm(until, time.Time{}, 0)}
 			k.putLocked(old, before, time.Time{})
 			for i := range 20 {
-				young := &Lease{pos: -1, key: "young", ttl: 3 * time.Second, term: core.TermOf(after.Add(time.Second+time.Duration(i)), time.Time{})}
+				young := &Lease{pos: -1, key: "young", ttl: 3 * time.Second, term: core.ProbeTerm(after.Add(time.Second+time.Duration(i)), time.Time{}, 0)}
 				k.putLocked(young, after, time.Time{})
 			}
 			over := k.takeDue(after)
@@ -206,7 +212,7 @@ func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
 	require.NoError(t, rt.Err(c.Mutex("younger", TTL(2*time.Second)).Lock(t.Context())))
 	// What a suspend of a minute does: the lease ended long ago on the wall clock, and is to end on the other one.
 	l.mu.Lock()
-	l.term = core.TermOf(apartBy(l.term.Until(), 0, -time.Minute), time.Time{})
+	l.term = core.ProbeTerm(apartBy(l.term.Until(), 0, -time.Minute), time.Time{}, 0)
 	l.mu.Unlock()
 	c.keeper.mu.Lock()
 	c.keeper.wall = apartBy(time.Now(), 0, -time.Minute)
@@ -226,7 +232,7 @@ func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
 		for _, renew := range []bool{true, false} {
 			a := c.newAttempt(c.cfg.lockOf("k"), terms{kind: &exclusive, ttl: 30 * time.Second, renew: renew}, wait.Past{}, nil)
-			l := newLease(t.Context(), &a.hold, result{Grant: wait.Grant{Token: 7, Until: now.Add(left)}, waited: true}, now)
+			l := leaseOf(a, left, true)
 			require.Greater(t, left, l.renewAt.Sub(now), "an answer takes time")
 			for tries := 0; ; tries++ { // that are not confirmed
 				at := l.renewAt
@@ -250,9 +256,9 @@ func TestRenewalWithoutARenewalTracerAllocatesOnlyItself(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		l := p.Hold(t, "k", AutoRenew(30*time.Second))
 		call := member.Call{Result: member.Result{Outcome: member.Answered, State: p.briefOf(0, 0), Reply: member.Reply{Elems: []member.Reply{{Int: 1}}}}}
-		items := []renewItem{{l: l, ttl: 30 * time.Second}}
+		items := []renewItem{l.toRenew(30 * time.Second)}
 		allocated := testing.AllocsPerRun(100, func() {
-			items[0] = renewItem{l: l, ttl: 30 * time.Second}
+			items[0] = l.toRenew(30 * time.Second)
 			n := &renewal{k: &p.keeper, sent: time.Now(), items: items}
 			for call.Index = range 3 {
 				n.Judge(nil, &call)
@@ -278,7 +284,7 @@ func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
 		c.contended("k", time.Now())
 		require.Equal(t, contendedFor, due())
 		a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
-		l := newLease(t.Context(), &a.hold, result{Grant: wait.Grant{Token: 1, Until: time.Now().Add(time.Minute)}}, time.Now())
+		l := leaseOf(a, time.Minute, false)
 		require.True(t, c.keeper.add(l))
 		require.Equal(t, lookAgain, due())
 		l.lose(LostClosed)
@@ -310,7 +316,7 @@ func TestVotesAreRegainedFewAtATime(t *testing.T) {
 		c := rt.Must(New([]member.Member{slow}))(t)
 		for i := range leases {
 			a := c.newAttempt(script.Exclusive(strconv.Itoa(i)), terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
-			l := newLease(t.Context(), &a.hold, result{Grant: wait.Grant{Token: 1, Until: time.Now().Add(time.Minute / 2)}}, time.Now())
+			l := leaseOf(a, time.Minute/2, false)
 			require.True(t, c.keeper.add(l))
 		}
 		c.keeper.votesAgain(0)
@@ -367,16 +373,16 @@ func TestLeaseHeapGivesTheSoonestFirst(t *testing.T) {
 	for range 5000 {
 		l := leases[rng.IntN(len(leases))]
 		if l.pos >= 0 && rng.IntN(3) == 0 {
-			h.remove(l.pos)
+			h.remove(int(l.pos))
 			delete(in, l)
-			require.Equal(t, -1, l.pos)
+			require.EqualValues(t, -1, l.pos)
 		} else {
 			in[l] = base.Add(time.Duration(rng.IntN(1000)))
 			h.put(l, in[l])
 		}
 		require.Len(t, h, len(in))
 		for i, e := range h {
-			if e.l.pos != i || !e.due.Equal(in[e.l]) || e.due.Before(h[(max(i, 1)-1)/arity].due) {
+			if int(e.l.pos) != i || !e.due.Equal(in[e.l]) || e.due.Before(h[(max(i, 1)-1)/arity].due) {
 				t.Fatalf("at %d: %v", i, h)
 			}
 		}
@@ -397,7 +403,7 @@ func TestRenewalsThatAreNotDueAreBoundedInBytes(t *testing.T) {
 			var k keeper
 			now := time.Now()
 			for i := range 2 * atOnce {
-				l := &Lease{pos: -1, key: strings.Repeat("k", tc.key), ttl: 9 * time.Second, term: core.TermOf(now.Add(6*time.Second), time.Time{}), renewAt: now.Add(time.Duration(i) * time.Microsecond)}
+				l := &Lease{pos: -1, key: strings.Repeat("k", tc.key), ttl: 9 * time.Second, term: core.ProbeTerm(now.Add(6*time.Second), time.Time{}, 0), renewAt: now.Add(time.Duration(i) * time.Microsecond)}
 				k.leases.put(l, l.renewAt)
 			}
 			require.Empty(t, k.takeDue(now))

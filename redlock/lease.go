@@ -47,20 +47,23 @@ type Lease struct {
 	renew   bool  // again and again, until limit; false: once at most, to the end of a fixed TTL
 
 	// Guarded by keeper.mu.
-	gone   bool // never to be put there again
-	queued bool // to be renewed now
-	pos    int  // in the keeper's heap, -1: not in it
+	gone   bool  // never to be put there again
+	queued bool  // to be renewed now
+	pos    int32 // in the keeper's heap, -1: not in it
 }
 
 // lease makes a lease of a grant. If that fails, the attempt has released its hold.
 func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 	now := time.Now()
-	l := newLease(ctx, &a.hold, res, now)
-	l.as = a.terms.as
-	if !l.term.Held(now) {
+	a.mu.Lock()
+	term, ok := a.b.Start(res.Grant, now)
+	a.mu.Unlock()
+	if !ok {
 		a.abandon()
-		return nil, &keyError{op: opAcquire, key: l.key, err: ErrTooSlow}
+		return nil, &keyError{op: opAcquire, key: a.name(), err: ErrTooSlow}
 	}
+	l := newLease(ctx, &a.hold, term, res.waited, now)
+	l.as = a.terms.as
 	if !a.c.keeper.add(l) {
 		a.abandon()
 		return nil, &keyError{op: opAcquire, key: l.key, err: ErrClosed}
@@ -76,14 +79,14 @@ func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 }
 
 // newLease makes a lease that nobody looks after yet.
-func newLease(ctx context.Context, h *hold, res result, now time.Time) *Lease {
+func newLease(ctx context.Context, h *hold, term core.Term, waited bool, now time.Time) *Lease {
 	t := h.terms
 	l := &Lease{
-		c: h.c, hold: h, key: h.name(), token: uint64(res.Token), granted: now,
-		values: ctx, term: core.TermOf(res.Until, time.Time{}), ttl: t.ttl, renew: t.renew, users: 1, pos: -1,
+		c: h.c, hold: h, key: h.name(), token: uint64(h.b.Lease()), granted: now,
+		values: ctx, term: term, ttl: t.ttl, renew: t.renew, users: 1, pos: -1,
 	}
 	asked := t.ttl // what the votes in hand were granted for
-	if res.waited {
+	if waited {
 		asked = h.b.Part()
 	}
 	switch {
@@ -96,6 +99,9 @@ func newLease(ctx context.Context, h *hold, res result, now time.Time) *Lease {
 	case asked < t.ttl: // granted for less while waiting: renewed once, to its end
 		l.term.Bound(now.Add(t.ttl))
 		l.renewAt = now.Add(min(asked/3, clock.Until(l.term.Until(), now)/2))
+	}
+	if l.term.Until().IsZero() && !l.renewAt.IsZero() { // to be confirmed
+		l.renewAt = now.Add(asked / 3)
 	}
 	return l
 }
@@ -311,13 +317,12 @@ func (l *Lease) end(err error) (owed debt, ended bool) {
 		l.mu.Unlock()
 		return debt{}, false
 	}
-	return l.endLocked(err, time.Now()), true
+	return l.endedLocked(l.term.End(err, time.Now())), true
 }
 
-// endLocked unlocks.
-func (l *Lease) endLocked(err error, now time.Time) debt {
-	l.term.End(err, now)
-	cancel, s := l.cancel, l.shareLocked()
+// endedLocked does what follows from the end of the term, and unlocks.
+func (l *Lease) endedLocked(over core.Ended) debt {
+	err, cancel, s := l.term.Err(), l.cancel, l.shareLocked()
 	var tied ties
 	if l.ties != nil {
 		tied, l.ties.sets = *l.ties, nil
@@ -333,10 +338,11 @@ func (l *Lease) endLocked(err error, now time.Time) debt {
 	for _, set := range tied.sets {
 		set.end(err)
 	}
-	switch {
-	case s != nil:
+	if s != nil {
 		return s.left()
-	case tied.all != nil:
+	}
+	l.hold.leaves(over)
+	if tied.all != nil {
 		return debt{l.hold, tied.all.ended(err)}
 	}
 	return debt{l.hold, 1}
@@ -483,7 +489,7 @@ func (l *Lease) leave() (inner, ended bool, owed *hold) {
 		l.mu.Unlock()
 		return true, false, nil
 	}
-	return false, true, l.endLocked(ErrReleased, now).release
+	return false, true, l.endedLocked(l.term.End(ErrReleased, now)).release
 }
 
 // unlockError judges a release by what the members said of it: done where a majority have nothing
@@ -583,14 +589,15 @@ func (l *Lease) clamp(until time.Time) bool {
 	return shorter
 }
 
-// renewed takes a majority's confirmation: trusted until until. A lease past its validity stays
-// dead, even if this was on its way in time: another may have held the lock in between.
-func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manual bool, now time.Time) bool {
+// renewed takes a majority's confirmation in answer to what was sent. A lease past its validity stays dead, even if this was on
+// its way in time: another may have held the lock in between.
+func (l *Lease) renewed(said *core.Count, sent time.Time, manual bool, now time.Time) bool {
+	ttl := said.TTL()
 	l.mu.Lock()
-	if manual && !l.renew && l.term.Held(now) {
+	if manual && !l.renew && l.term.Renewable(now) {
 		l.term.Bound(sent.Add(ttl))
 	}
-	if !l.term.Renew(until, now) {
+	if !l.term.Renew(said, sent, now) {
 		l.mu.Unlock()
 		_ = l.Err()
 		return false
@@ -603,8 +610,9 @@ func (l *Lease) renewed(until time.Time, sent time.Time, ttl time.Duration, manu
 	}
 	var all *readHold
 	if l.ties != nil {
-		all, until = l.ties.all, l.term.Until()
+		all = l.ties.all
 	}
+	until := l.term.Until()
 	l.mu.Unlock()
 	if all != nil {
 		all.limits(until)

@@ -14,6 +14,8 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -33,7 +35,9 @@ func TestRenewalLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
 		p.keeper.remove(l) // no timer
 		time.Sleep(3 * time.Second)
 		now := time.Now()
-		require.False(t, l.renewed(now.Add(time.Second), now, time.Second, true, now))
+		said := core.Asks(time.Second, 1)
+		require.Equal(t, quorum.Won, said.Book(0, true))
+		require.False(t, l.renewed(&said, now, true, now))
 		require.Equal(t, LostExpired, LostFor(l))
 	})
 }

@@ -17,10 +17,10 @@ const arity = 4
 // put moves a lease to where due belongs, or adds it.
 func (h *leaseHeap) put(l *Lease, due time.Time) {
 	if l.pos < 0 {
-		l.pos = len(*h)
+		l.pos = int32(len(*h))
 		*h = append(*h, dueLease{})
 	}
-	h.settle(l.pos, dueLease{due, l})
+	h.settle(int(l.pos), dueLease{due, l})
 }
 
 // remove takes out what is at i.
@@ -64,5 +64,5 @@ func (h leaseHeap) settle(i int, e dueLease) {
 
 func (h leaseHeap) set(i int, e dueLease) {
 	h[i] = e
-	e.l.pos = i
+	e.l.pos = int32(i)
 }

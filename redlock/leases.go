@@ -363,7 +363,7 @@ func (s *Leases) Extend(ctx context.Context, ttl time.Duration) error {
 	for _, l := range s.all {
 		l = l.whole()
 		if !l.clamp(now.Add(clock.Validity(ttl, l.c.cfg.Drift))) {
-			items[l.c] = append(items[l.c], renewItem{l: l, ttl: ttl})
+			items[l.c] = append(items[l.c], l.toRenew(ttl))
 		}
 	}
 	var errs []error

@@ -491,7 +491,7 @@ func (g *gathering) settle(ctx context.Context) {
 	short := make(map[*Client][]renewItem)
 	for i := range g.parts {
 		if p := &g.parts[i]; !p.again && !p.terms.renew {
-			short[p.c] = append(short[p.c], renewItem{l: p.lease, ttl: p.terms.ttl})
+			short[p.c] = append(short[p.c], p.lease.toRenew(p.terms.ttl))
 		}
 	}
 	for c, items := range short {

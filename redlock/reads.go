@@ -11,7 +11,6 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
@@ -255,7 +254,7 @@ func (h *readHold) joinLocked(ctx context.Context, w *want, now time.Time) *shar
 	s.tied.share, s.ties = s, &s.tied
 	if w.terms.maxHold > 0 {
 		limit := now.Add(w.terms.maxHold)
-		s.term = core.TermOf(limit, limit)
+		s.term = h.lease.term.Part(limit)
 		h.limitLocked(s)
 	}
 	if !h.over {

@@ -219,7 +219,7 @@ func (s *search) adopt(w *schedWorld, c, k int) {
 	s.count("adoptions")
 	cl.renewals = nil
 	s.trying(c)
-	l, _ := s.stubs[c].takeOver(context.Background(), schedName, &h, !s.bounds.borrowed(c), h.terms.ttl, s.now)
+	l, _, _ := s.stubs[c].takeOver(context.Background(), schedName, &h, !s.bounds.borrowed(c), h.terms.ttl, s.now)
 	cl.phase, cl.takes, cl.turned, cl.token = schedAdopting, k+1, h.terms.kind, int64(h.token)
 	cl.name, cl.former, cl.b = l.hold.owner, l.hold.former, l.hold.b
 	cl.wrote = w.handed[k].wrote

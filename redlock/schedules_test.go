@@ -152,7 +152,7 @@ type schedRenewal struct {
 	sent         time.Time
 	ttl          time.Duration
 	yes, refused quorum.Set
-	decided      bool
+	verdict      quorum.Verdict
 	forced       bool // sent when a majority had been forced
 	adopts       bool
 	failed       quorum.Set // members that did not say, of an adoption
@@ -1161,7 +1161,7 @@ func (s *search) win(c int, a *attempt, st wait.Step) {
 		s.over(c)
 		return
 	}
-	cl.phase, cl.token = schedHolding, st.Grant.Token
+	cl.phase, cl.token = schedHolding, st.Grant.Token()
 	cl.until, cl.limit, cl.renewAt = l.term.Until(), l.term.Limit(), l.renewAt
 	s.say("  %v holds the lock with token %d %v and the votes %v for %v",
 		who(c), cl.token, cl.b.Permits(), cl.probe(), clock.Until(l.term.Until(), s.now))
@@ -1257,7 +1257,11 @@ func (s *search) spent(c int, why string) {
 // end releases: unlock, give-up, loss and failure are one to the members.
 func (s *search) end(c int) {
 	if !s.rules.noRelease || s.w.c[c].phase == schedHolding {
-		s.attempt(c).release(false)
+		h := &s.attempt(c).hold
+		if term := core.ProbeTerm(s.now, s.now, 0); s.w.c[c].phase == schedHolding {
+			h.leaves(term.End(ErrReleased, s.now))
+		}
+		h.release(false)
 	}
 	s.over(c)
 }
@@ -1293,7 +1297,7 @@ func (s *search) lease(c int) *Lease {
 	a := s.attempt(c)
 	s.stubs[c].keeper.leases = nil
 	return &Lease{
-		c: s.stubs[c], hold: &a.hold, key: schedName, token: uint64(cl.token), term: core.TermOf(cl.until, cl.limit), renewAt: cl.renewAt,
+		c: s.stubs[c], hold: &a.hold, key: schedName, token: uint64(cl.token), term: core.ProbeTerm(cl.until, cl.limit, s.cfg.Drift), renewAt: cl.renewAt,
 		renew: s.bounds.renew, ttl: s.cfg.TTL, users: 1, pos: -1, granted: s.now, values: context.Background(),
 	}
 }
@@ -1352,35 +1356,36 @@ func (s *search) renewed(c int, m *schedMsg, call *member.Call) {
 	st := &cl.renewals[m.renewal]
 	l := s.lease(c)
 	if s.rules.revive {
-		l.term = core.TermOf(s.now.Add(time.Hour), l.term.Limit())
+		l.term = core.ProbeTerm(s.now.Add(time.Hour), l.term.Limit(), s.cfg.Drift)
 	}
 	sent := st.sent
 	if s.rules.renewEndOfRound {
 		sent = s.now
 	}
-	item := renewItem{l: l, ttl: st.ttl, yes: st.yes, refused: st.refused, decided: st.decided}
+	item := renewItem{l: l, Count: core.ProbeCount(core.Asks(st.ttl, 2*s.stubs[c].need-1), st.yes, st.refused, st.verdict)}
 	n := &renewal{k: &s.stubs[c].keeper, sent: sent, items: []renewItem{item}, adopt: st.adopts, manual: st.adopts}
 	r := &quorum.Round{Question: quorum.Question{Op: m.op, Sent: sent, TTL: st.ttl}}
 	s.stubs[c].keeper.leases = nil
-	was := st.decided
+	was := st.verdict != quorum.Undecided
 	if m.op != opRejoin {
 		n.Judge(r, call)
 	} else {
 		rejoinJudge{n, 0}.Judge(r, call)
 	}
-	it := n.items[0]
-	st.yes, st.refused, st.decided = it.yes, it.refused, it.decided
+	st.verdict = n.items[0].Verdict()
+	st.yes, st.refused = n.items[0].Heard()
+	decided := st.verdict != quorum.Undecided
 	if cl.phase == schedAdopting {
 		s.adoptionHeard(c, call, l)
 		return
 	}
-	if s.rules.revive && l.term.Err() == nil && !was && it.decided {
-		l.term = core.TermOf(n.sent.Add(clock.Validity(st.ttl, s.cfg.Drift)), l.term.Limit())
+	if s.rules.revive && l.term.Err() == nil && !was && decided {
+		l.term = core.ProbeTerm(n.sent.Add(clock.Validity(st.ttl, s.cfg.Drift)), l.term.Limit(), s.cfg.Drift)
 		s.say("  %v believes its lease for %v", who(c), clock.Until(l.term.Until(), s.now))
 	} else if s.rules.revive && l.term.Err() == nil {
-		l.term = core.TermOf(cl.until, l.term.Limit())
+		l.term = core.ProbeTerm(cl.until, l.term.Limit(), s.cfg.Drift)
 	}
-	if !was && it.decided && l.term.Err() == nil {
+	if !was && decided && l.term.Err() == nil {
 		s.count("renewals")
 		if st.forced {
 			s.wrong("a lease was renewed that a majority had been forced to give up")
@@ -1595,7 +1600,7 @@ func (s *search) key(w *schedWorld) explore.Key {
 		out = append(out, flag(cl.final), byte(cl.behind))
 		for _, r := range cl.renewals {
 			out = s.appendTime(out, r.sent)
-			out = append(out, flag(r.decided), byte(r.ttl/schedTick), flag(r.forced))
+			out = append(out, flag(r.verdict != quorum.Undecided), byte(r.ttl/schedTick), flag(r.forced))
 		}
 	}
 	for _, m := range blocks {

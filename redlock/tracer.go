@@ -299,7 +299,7 @@ func (n *renewal) countLocked(renewed, lost, decided uint64) {
 	t.refused += bits.OnesCount64(lost)
 	t.decided += bits.OnesCount64(decided)
 	for j := range among(renewed) {
-		if end := n.end(n.items[j].ttl); t.end.IsZero() || end.Before(t.end) {
+		if end := n.end(n.items[j].TTL()); t.end.IsZero() || end.Before(t.end) {
 			t.end = end
 		}
 	}

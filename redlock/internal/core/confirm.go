@@ -61,11 +61,18 @@ func (v *Votes) until(in quorum.Set) time.Time {
 
 // Grant is what a won attempt was worth when it was decided.
 type Grant struct {
-	Token  int64
-	Until  time.Time
 	In     quorum.Set // the members whose votes counted
 	Raised bool       // it took a second round
+
+	token int64
+	until time.Time
 }
+
+// Token is that of the lease.
+func (g *Grant) Token() int64 { return g.token }
+
+// Until is until when its votes are trusted.
+func (g *Grant) Until() time.Time { return g.until }
 
 // Decision is what the votes in hand come to.
 type Decision uint8
@@ -80,15 +87,15 @@ const (
 // greatest, which is to be confirmed.
 func (v *Votes) Decide(now time.Time, states []member.State) (Decision, Grant) {
 	in, most, exact := v.tally(now, states)
-	if in.Len() < v.need {
+	if in.Len() < v.need || v.left {
 		return Few, Grant{}
 	}
 	v.agreed, v.raise = most, raise{}
 	if exact < v.need {
-		return Apart, Grant{Token: most.token, In: in}
+		return Apart, Grant{token: most.token, In: in}
 	}
 	v.token = most.token
-	return Won, Grant{Token: most.token, Until: v.until(in), In: in}
+	return Won, Grant{token: most.token, until: v.until(in), In: in}
 }
 
 // Raise begins the question that confirms what was agreed on.
@@ -121,11 +128,11 @@ func (v *Votes) Agreed() int64 { return v.agreed.token }
 // Confirm wins if votes enough are confirmed: some may have ended while the members answered.
 func (v *Votes) Confirm(now time.Time, states []member.State) (g Grant, won bool) {
 	in, until := v.Confirmed(now, states)
-	if in.Len() < v.need {
+	if in.Len() < v.need || v.left {
 		return Grant{}, false
 	}
 	v.token = v.agreed.token
-	return Grant{Token: v.token, Until: until, In: in, Raised: true}, true
+	return Grant{token: v.token, until: until, In: in, Raised: true}, true
 }
 
 // Adopt makes a lease of what another client has won. Its votes are those that a renewal finds.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
 )
 
 // The member has forgotten what it granted then, whatever the states were that the answer was read with.
@@ -44,21 +45,52 @@ func TestTermThatHasEndedNeverRevives(t *testing.T) {
 		"ended":            {true, time.Millisecond, 0},
 		"ended, then over": {true, time.Second, 0},
 	} {
-		term := TermOf(now.Add(time.Second), now.Add(4*time.Second))
+		term := ProbeTerm(now.Add(time.Second), now.Add(4*time.Second), clock.DefaultDrift)
 		if tc.end {
-			require.True(t, term.End(member.ErrDown, now), name)
-			require.False(t, term.End(member.ErrBroken, now.Add(1)), name)
+			require.True(t, term.End(member.ErrDown, now).Yes(), name)
+			require.False(t, term.End(member.ErrBroken, now.Add(1)).Yes(), name)
 			require.ErrorIs(t, term.Err(), member.ErrDown, "once")
 		}
-		at := now.Add(tc.at)
-		require.Equal(t, tc.want > 0, term.Renew(now.Add(time.Minute), at), name)
+		at, said := now.Add(tc.at), Asks(time.Minute, 1)
+		require.False(t, term.Renew(&said, now, at), "nobody has confirmed it")
+		require.Equal(t, quorum.Won, said.Book(0, true))
+		require.Equal(t, tc.want > 0, term.Renew(&said, now, at), name)
 		require.Equal(t, tc.want > 0, term.Held(at), name)
 		if tc.want > 0 {
 			require.Equal(t, now.Add(tc.want), term.Until(), "its limit")
-			require.True(t, term.Renew(at, at))
+			require.True(t, term.Renew(&said, now.Add(-time.Minute), at))
 			require.Equal(t, now.Add(tc.want), term.Until(), "a late answer does not shorten it")
 			require.True(t, term.Shorten(at))
-			require.False(t, term.Renew(now.Add(time.Minute), at), name)
+			require.False(t, term.Renew(&said, now, at), name)
 		}
 	}
+}
+
+// What is given back has ended before, and what has been won once begins one term.
+func TestOnlyWhatHasEndedIsGivenBack(t *testing.T) {
+	now := time.Now()
+	won := func() (v Votes, g Grant) {
+		states := []member.State{{Gen: 1, Votes: true}}
+		v.Begin(make([]Voter, 1), Terms{TTL: time.Second, Part: time.Second, Drift: clock.DefaultDrift})
+		v.Enter(0, 1)
+		at := member.Brief{Gen: 1, Votes: true}
+		v.Granted(0, &Answer{Outcome: member.Answered, N: 7, Sent: now, At: now, From: at, Now: at}, time.Second)
+		_, g = v.Decide(now, states)
+		return v, g
+	}
+	v, g := won()
+	term, ok := v.Start(g, now)
+	require.True(t, ok && term.Held(now))
+	require.False(t, v.Abandon().Yes(), "it has a term")
+	_, ok = v.Start(g, now)
+	require.False(t, ok, "twice")
+	next, over := term.Succeed(member.ErrDown, now)
+	require.True(t, over.Yes() && next.Held(now) && !term.Held(now))
+	v, g = won()
+	require.True(t, v.Abandon().Yes())
+	_, ok = v.Start(g, now)
+	require.False(t, ok, "it was abandoned")
+	v, g = won()
+	_, ok = v.Start(g, g.Until())
+	require.False(t, ok, "its votes are over")
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
@@ -119,6 +120,31 @@ func (p Probe) SetGivenUp(i int, token int64) { p.m[i].given = token }
 func (p Probe) Believe(i int, token int64, end time.Time, server int64) {
 	p.m[i].take(vote{token: token}, end, server)
 }
+
+// ProbeGrant is what an attempt is taken to have won.
+func ProbeGrant(token int64, until time.Time, in quorum.Set, raised bool) Grant {
+	return Grant{In: in, Raised: raised, token: token, until: until}
+}
+
+// Started returns votes that have won and begun what is granted, whoever has given them.
+func (p Probe) Start(g Grant) Term {
+	p.token, p.started = g.token, true
+	return Term{until: g.until, drift: p.terms.Drift}
+}
+
+// ProbeTerm is a term as it is given.
+func ProbeTerm(until, limit time.Time, drift float64) Term {
+	return Term{until: until, limit: limit, drift: drift}
+}
+
+// ProbeCount is a count that has heard those members.
+func ProbeCount(c Count, yes, refused quorum.Set, v quorum.Verdict) Count {
+	c.yes, c.refused, c.verdict = yes, refused, uint8(v)
+	return c
+}
+
+// Heard returns the members that have said each, as ProbeCount takes them.
+func (c *Count) Heard() (yes, refused quorum.Set) { return c.yes, c.refused }
 
 // Restore sets member i back to what it was.
 func (p Probe) Restore(i int, before *Votes) { p.m[i] = before.m[i] }

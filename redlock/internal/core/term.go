@@ -4,19 +4,46 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/quorum"
 )
 
-// Term is how long a lease is trusted. It ends once, and never revives: neither a renewal that was on its way in time, nor one
-// that a majority has confirmed since, makes it longer then. Another may have held the lock in between.
+// Term is how long a lease is trusted. Only votes that were counted begin one, and only a count of a renewal makes it longer. It
+// ends once, and never revives: neither a renewal that was on its way in time, nor one that a majority has confirmed since,
+// makes it longer then. Another may have held the lock in between.
 type Term struct {
-	until time.Time // trusted until
+	until time.Time // trusted until; zero: a majority has to confirm it first
 	limit time.Time // never renewed beyond; zero: none
 	err   error     // why it ended
 	ended time.Time // when it did; meaningful once err is set
+	drift float64
 }
 
-// TermOf returns a term that begins now. It is trusted until an instant, and never renewed beyond limit, unless that is zero.
-func TermOf(until, limit time.Time) Term { return Term{until: until, limit: limit} }
+// Ended proves that nothing of an owner counts any more, so that its votes may be given back. Its zero value proves nothing.
+type Ended struct{ yes bool }
+
+// Yes reports whether it does.
+func (e Ended) Yes() bool { return e.yes }
+
+// Start begins the term of what the attempt has won, once, unless it was abandoned, or its votes are over at now.
+func (v *Votes) Start(g Grant, now time.Time) (t Term, ok bool) {
+	if v.started || v.left || v.token == 0 || g.token != v.token || clock.Until(g.until, now) <= 0 {
+		return Term{}, false
+	}
+	v.started = true
+	return Term{until: g.until, drift: v.terms.Drift}, true
+}
+
+// Await is Start for what was adopted: it is held once a majority has confirmed it.
+func (v *Votes) Await() Term {
+	v.started = true
+	return Term{drift: v.terms.Drift}
+}
+
+// Abandon ends an attempt: it wins nothing from then on. Where it has begun a term, that has to end, and Abandon proves nothing.
+func (v *Votes) Abandon() Ended {
+	v.left = v.left || !v.started
+	return Ended{v.left}
+}
 
 // Until returns the end of the validity, as far as it is known.
 func (t *Term) Until() time.Time { return t.until }
@@ -33,16 +60,20 @@ func (t *Term) Ended() time.Time { return t.ended }
 // Held reports whether the term was not ended, and is valid at now.
 func (t *Term) Held(now time.Time) bool { return t.err == nil && clock.Until(t.until, now) > 0 }
 
-// Renew books that a majority has confirmed the lease until an instant, and reports whether that counts. It does not where the
-// term has ended, or is over at now.
-func (t *Term) Renew(until, now time.Time) bool {
-	if !t.Held(now) {
+// Renewable reports whether a renewal may count at now: the term is held, or is to be confirmed.
+func (t *Term) Renewable(now time.Time) bool { return t.Held(now) || t.err == nil && t.until.IsZero() }
+
+// Renew books that a majority has confirmed the lease, in answer to a question that was submitted after sent, and reports whether
+// that counts. It does not where the term has ended, or is over at now.
+func (t *Term) Renew(c *Count, sent, now time.Time) bool {
+	if c.Verdict() != quorum.Won || !t.Renewable(now) {
 		return false
 	}
+	until := sent.Add(clock.Validity(c.ttl, t.drift))
 	if !t.limit.IsZero() && clock.Until(until, t.limit) > 0 {
 		until = t.limit
 	}
-	if clock.Until(until, t.until) > 0 {
+	if t.until.IsZero() || clock.Until(until, t.until) > 0 {
 		t.until = until
 	}
 	return true
@@ -60,11 +91,22 @@ func (t *Term) Shorten(until time.Time) bool {
 // Bound makes limit the instant beyond which the term is never renewed.
 func (t *Term) Bound(limit time.Time) { t.limit = limit }
 
-// End ends the term at now for a reason, unless it has been ended before, and reports whether it does.
-func (t *Term) End(err error, now time.Time) bool {
+// End ends the term at now for a reason, unless it has been ended before: then it proves nothing.
+func (t *Term) End(err error, now time.Time) Ended {
 	if t.err != nil {
-		return false
+		return Ended{}
 	}
 	t.err, t.ended = err, now
-	return true
+	return Ended{true}
 }
+
+// Succeed ends a term, and returns one that goes on until the same instant.
+func (t *Term) Succeed(err error, now time.Time) (next Term, over Ended) {
+	if t.err == nil {
+		next = *t
+	}
+	return next, t.End(err, now)
+}
+
+// Part returns the term of a user of the lease, which ends at limit by itself. It is over, too, when that of the lease is.
+func (t *Term) Part(limit time.Time) Term { return Term{until: limit, limit: limit, drift: t.drift} }

@@ -17,9 +17,11 @@ type Votes struct {
 	need  int
 	terms Terms
 
-	raise  raise
-	agreed vote  // what is raised or won
-	token  int64 // of the lease, once it is won
+	raise   raise
+	agreed  vote  // what is raised or won
+	token   int64 // of the lease, once it is won
+	started bool  // the term of that
+	left    bool  // the attempt was abandoned, and wins nothing any more
 }
 
 // Terms are what an attempt asks members for.

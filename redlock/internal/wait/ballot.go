@@ -244,6 +244,18 @@ func (b *Ballot) mayHaveVoted(in quorum.Set) quorum.Set {
 // slots. The member's counter must then be lifted, and nobody waits for that.
 func (b *Ballot) Late(i int) (token int64, late bool) { return b.core.Late(i) }
 
+// Lease returns the token of the lease, 0 before there is one.
+func (b *Ballot) Lease() int64 { return b.core.Lease() }
+
+// Start begins the term of what the attempt has won: see core.Votes.Start.
+func (b *Ballot) Start(g Grant, now time.Time) (core.Term, bool) { return b.core.Start(g, now) }
+
+// Await is Start for what was adopted.
+func (b *Ballot) Await() core.Term { return b.core.Await() }
+
+// Abandon ends the attempt, unless it has begun a term.
+func (b *Ballot) Abandon() core.Ended { return b.core.Abandon() }
+
 // Taking counts the calls without an answer that may take a vote.
 func (b *Ballot) Taking() (n int) {
 	for i := range b.m {

@@ -36,7 +36,7 @@ type desk struct {
 func (d *desk) Next(now time.Time, states []member.State) (s Step) {
 	s = Step{ // an attempt uses one Step again and again: nothing of the last one is left
 		Lose, true, ByGrant, true, StoodBack, true, quorum.All(len(d.m)), 1, now, time.Second, 1, 1, []Offer{{}},
-		Grant{Token: 1, Until: now, In: quorum.All(len(d.m)), Raised: true},
+		core.ProbeGrant(1, now, quorum.All(len(d.m)), true),
 	}
 	d.Ballot.Next(&s, now, states)
 	return s
@@ -508,7 +508,7 @@ func (c *clerk) step(s Step) string {
 	case Raise:
 		said += fmt.Sprintf(" %d at %s", s.Token, members(s.To))
 	case Win:
-		said += fmt.Sprintf(" %d by %s raised %v lifts %s until %s", s.Grant.Token, members(s.Grant.In), s.Grant.Raised, members(s.To), c.ms(s.Grant.Until))
+		said += fmt.Sprintf(" %d by %s raised %v lifts %s until %s", s.Grant.Token(), members(s.Grant.In), s.Grant.Raised, members(s.To), c.ms(s.Grant.Until()))
 	case Again, Lose:
 		said += fmt.Sprintf(" %s early %v", [...]string{"refused", "foreign", "tooslow", "unconfirmed", "noquorum", "stoodback", "stuck"}[s.Cause], s.Early)
 	}

@@ -33,6 +33,9 @@ func (p Probe) Room() Room { return Room{p.votes().Voters(), p.m} }
 
 func (p Probe) votes() core.Probe { return core.Probe{Votes: &p.core} }
 
+// Start begins the term of what the attempt is taken to have won.
+func (p Probe) Start(g Grant) core.Term { return p.votes().Start(g) }
+
 // Next is Ballot.Next.
 func (p Probe) Next(now time.Time, states []member.State) (s Step) {
 	p.Ballot.Next(&s, now, states)
@@ -268,7 +271,7 @@ func (p Probe) Unraised(now time.Time, states []member.State) (Step, bool) {
 		return Step{}, false
 	}
 	p.votes().Win()
-	s := Step{Grant: Grant{Token: p.core.Agreed(), Until: until, In: in, Raised: true}}
+	s := Step{Grant: core.ProbeGrant(p.core.Agreed(), until, in, true)}
 	p.win(&s)
 	return s, true
 }

@@ -1,0 +1,62 @@
+package core
+
+import (
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// A lease is renewed by a majority that have it, in answer to one question. Its validity counts from before the submission of that.
+
+// Count is what the members say of one lease in answer to one question.
+type Count struct {
+	ttl     time.Duration // for which they were asked to keep it
+	yes     quorum.Set
+	refused quorum.Set // once refused: a member that takes the lease back does not undo its refusal
+	need    uint8
+	verdict uint8 // a quorum.Verdict, by which the lease is renewed or has ended
+
+	Done bool // the verdict has been carried out: the caller's own
+}
+
+// Asks begins the count of a question that asks all members to keep a lease for ttl.
+func Asks(ttl time.Duration, members int) Count {
+	return Count{ttl: ttl, need: uint8(member.Majority(members))}
+}
+
+// TTL is for how long the members were asked to keep the lease.
+func (c *Count) TTL() time.Duration { return c.ttl }
+
+// Book counts the word of member i: it has the lease, or it has not. It returns the verdict that the word decides, Undecided if
+// it decides nothing. Silence is no word.
+func (c *Count) Book(i int, has bool) quorum.Verdict {
+	if has {
+		c.yes = c.yes.With(i)
+	} else {
+		c.refused = c.refused.With(i)
+	}
+	switch {
+	case c.Verdict() != quorum.Undecided:
+		return quorum.Undecided
+	case c.yes.Len() >= int(c.need):
+		c.verdict = uint8(quorum.Won)
+	case c.refused.Len() >= int(c.need):
+		c.verdict = uint8(quorum.Lost)
+	}
+	return c.Verdict()
+}
+
+// Verdict is what the words until now come to: once it is decided, it stays.
+func (c *Count) Verdict() quorum.Verdict { return quorum.Verdict(c.verdict) }
+
+// Vote is what member i has said.
+func (c *Count) Vote(i int) quorum.Vote {
+	switch {
+	case c.yes.Has(i):
+		return quorum.Yes
+	case c.refused.Has(i):
+		return quorum.No
+	}
+	return quorum.Unsure
+}
