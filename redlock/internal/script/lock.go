@@ -77,29 +77,6 @@ var exclusive = dialect{
 // adopting is the same for all that share the lock's key.
 var adopting = call{script: &Adopt, shared: 2, reach: withRecord, args: 3}
 
-// fair differs from exclusive in what looks at the order of the queue. Its calls travel alone.
-var fair = dialect{
-	acquire:   call{script: &FairAcquire, shared: 2, reach: withQueue, args: 2},
-	wait:      call{script: &FairWait, shared: 2, reach: withQueue, args: 4, ticket: true},
-	waitFreed: call{script: &FairWait, shared: 2, reach: withQueue, args: 4, ticket: true},
-	release:   call{script: &FairRelease, shared: 2, reach: withQueue, args: 2},
-	yield:     call{script: &FairYield, shared: 2, reach: withQueue, args: 5, ticket: true},
-	raise:     exclusive.raise,
-	rejoin:    exclusive.rejoin,
-	peek:      exclusive.peek,
-	force:     exclusive.force,
-	adopt:     adopting,
-	served:    rwRelease,
-	extend:    &Extend,
-}
-
-// Fair returns the lock of Exclusive, with the calls of owners that are served strictly in order.
-func Fair(name string) Lock {
-	l := Exclusive(name)
-	l.how = &fair
-	return l
-}
-
 // Exclusive returns the lock of a name that has one holder.
 func Exclusive(name string) Lock {
 	return Lock{Name: name, Bucket: int64(slot.Of(name)), how: &exclusive}
@@ -282,29 +259,6 @@ func (l *Lock) Adopt(buf *[]byte, owner, former string, ttl time.Duration) membe
 		f.slots(l.asks.Held)
 	}
 	return l.end(&f, &l.how.adopt)
-}
-
-// Peek asks what the member knows of the lock. The reply is a View.
-func (l *Lock) Peek(buf *[]byte) member.Command {
-	f := l.begin(buf, &l.how.peek)
-	f.text("all")
-	return l.end(&f, &l.how.peek)
-}
-
-// PeekHolders is Peek without those who wait.
-func (l *Lock) PeekHolders(buf *[]byte) member.Command {
-	f := l.begin(buf, &l.how.peek)
-	f.text("holders")
-	return l.end(&f, &l.how.peek)
-}
-
-// Force takes the lock from the owner with this Hash, or from any owner if it is "". longest is the
-// longest lease that a client may hold. The reply is an Answer.
-func (l *Lock) Force(buf *[]byte, owner string, longest time.Duration) member.Command {
-	f := l.begin(buf, &l.how.force)
-	f.text(owner)
-	f.millis(longest)
-	return l.end(&f, &l.how.force)
 }
 
 // Extend lengthens one lease. The reply is that of a Renewal with one lease.

@@ -2,6 +2,8 @@ package script
 
 import (
 	"bytes"
+	"crypto/sha1"
+	"encoding/hex"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
@@ -11,6 +13,17 @@ import (
 
 // Tell keeps what a client tells of itself.
 var Tell = newScript("tell.lua")
+
+// Hash tells owners apart without naming them. Nobody can find the name from the hash, because
+// names of owners are random. It is the only hash that scripts can compute. The hash of no owner is
+// "".
+func Hash(owner []byte) string {
+	if len(owner) == 0 {
+		return ""
+	}
+	sum := sha1.Sum(owner)
+	return hex.EncodeToString(sum[:])
+}
 
 // ClientHash is a hash of the client that an owner belongs to, or "" for an owner of another kind,
 // such as Redisson's. It is 16 hexadecimal digits of a SHA-1: nobody can find the client's name from
