@@ -65,8 +65,8 @@ type Config struct {
 	// are Unknown. If the client was late itself, or has not read what came, it waits for up to as
 	// long again. Default 2 s.
 	StallTimeout time.Duration
-	// PingInterval is the longest silence on an idle connection before a PING, unless the client is
-	// at rest: see guard.Config.Quiet. Default 1 s.
+	// PingInterval is the longest silence on an idle connection before a PING. With a Guard it is how old the last look
+	// at the member's memory may be when a vote counts, and an idle client looks after ten of them. Default 1 s.
 	PingInterval time.Duration
 
 	// BackoffMin and BackoffMax bound the pause between attempts to connect: the k-th pause is

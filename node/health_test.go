@@ -58,7 +58,7 @@ func TestConnectionAtRest(t *testing.T) {
 		faked(t, count, Config{StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
 			s := n.published.Load().session
 			look := newCall("LOOK")
-			require.NoError(t, s.Hold(&look.Call))
+			require.NoError(t, s.Hold(&look.Call, func() {}))
 			require.True(t, s.submit(ownCall(resp.Command("OWN"), discard{}), true) == nil && s.resting(), "a call of the node's own")
 			time.Sleep(2 * time.Second) // the supervisor looks, and sees that it is at rest
 			f.take()
@@ -73,7 +73,7 @@ func TestConnectionAtRest(t *testing.T) {
 			} else {
 				n.SubmitGroup([]*member.Call{&c.Call})
 			}
-			require.False(t, s.Replace(&newCall("OTHER").Call), "%s: what is in line was replaced", way)
+			s.Send() // it is in line already
 			synctest.Wait()
 			f.expect(t, way, "LOOK", "A")
 			c.is(t, member.Unknown, member.ErrStalled)
@@ -104,14 +104,13 @@ func TestUnlookedCallLeavesTheRest(t *testing.T) {
 				return c
 			}
 			s, look := n.published.Load().session, newCall("LOOK")
-			require.NoError(t, s.Hold(&look.Call))
+			require.NoError(t, s.Hold(&look.Call, func() {}))
 			time.Sleep(100 * time.Second) // the supervisor has seen that it is at rest
 			before := len(f.commands())
 			for range 3 {
 				c := unlooked("A")
 				submit(c)
 				<-c.done
-				require.True(t, s.Heard().Equal(time.Now()), "%s: heard", way)
 				time.Sleep(10 * time.Second)
 			}
 			require.Equal(t, []string{"A", "A", "A"}, f.commands()[before:], way)
@@ -126,7 +125,7 @@ func TestUnlookedCallLeavesTheRest(t *testing.T) {
 	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		s, before := n.published.Load().session, len(f.commands())
 		look, release, acquire := newCall("LOOK"), newCall("RELEASE"), newCall("ACQUIRE")
-		require.NoError(t, s.Hold(&look.Call))
+		require.NoError(t, s.Hold(&look.Call, func() {}))
 		release.Unlooked = true
 		n.SubmitGroup([]*member.Call{&release.Call, &acquire.Call})
 		<-acquire.done
@@ -166,15 +165,18 @@ func TestSupervisorSleepsNoLongerThanACallMayWait(t *testing.T) {
 	})
 }
 
-func TestCallThatIsKeptIsReplaced(t *testing.T) {
+func TestCallThatIsKeptIsSentOnce(t *testing.T) {
 	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
-		s, before := n.published.Load().session, len(f.commands())
-		kept, look, again := newCall("KEPT"), newCall("LOOK"), newCall("AGAIN")
-		require.NoError(t, s.Hold(&kept.Call))
-		require.True(t, s.Replace(&look.Call) && !s.resting() && !s.Replace(&again.Call), "replaced once")
+		s, before, queued := n.published.Load().session, len(f.commands()), 0
+		look := newCall("LOOK")
+		require.NoError(t, s.Hold(&look.Call, func() { queued++ }))
+		s.Send()
+		s.Send()
+		require.False(t, s.resting())
 		do(t, n, "A")
 		<-look.done
 		require.Equal(t, []string{"LOOK", "A"}, f.commands()[before:], "sent")
+		require.Equal(t, 1, queued)
 	})
 }
 

@@ -73,32 +73,26 @@ func (s *session) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, error)
 func (s *session) Queue(c *member.Call) error { return s.submit(c, true) }
 
 // Hold implements guard.Session: while it keeps a call, the connection is at rest and sends no PING.
-func (s *session) Hold(c *member.Call) error {
+func (s *session) Hold(c *member.Call, queued func()) error {
 	s.line.Lock()
 	defer s.line.Unlock()
 	if s.broke != nil {
 		return s.err
 	}
-	s.first = c
+	s.first, s.ahead = c, queued
 	return nil
 }
 
-// Replace implements guard.Session. No call from outside comes between the end of the rest and c.
-func (s *session) Replace(c *member.Call) bool {
+// Send implements guard.Session. No call from outside comes between the end of the rest and what is kept.
+func (s *session) Send() {
 	s.line.Lock()
-	if s.first == nil {
+	c := s.first
+	if s.first = nil; c == nil {
 		s.line.Unlock()
-		return false
+		return
 	}
-	s.first = nil
+	s.ahead()
 	_ = s.submitLocked(c, true) // an error means that it is broken: whoever looks after it ends by that
-	return true
-}
-
-// Heard implements guard.Session.
-func (s *session) Heard() time.Time {
-	since, _ := s.waiting()
-	return since
 }
 
 // resting reports whether a call is kept.
@@ -112,6 +106,7 @@ func (s *session) resting() bool {
 func (s *session) firstLocked(now *published) {
 	c := s.first
 	s.first = nil
+	s.ahead()
 	s.lineUpLocked(c, true, now, len(c.Cmd))
 }
 

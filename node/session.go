@@ -39,6 +39,7 @@ type session struct {
 
 	// guarded by line
 	first   *member.Call // goes in line right before the next call from outside that is not Unlooked; see Hold
+	ahead   func()       // is called when it does
 	closing bool         // no calls from outside any more
 }
 

@@ -236,9 +236,6 @@ func (a *attempt) listen() {
 	a.b.Dark(dark)
 	a.mu.Unlock()
 	a.c.waiting.add(a)
-	if a.wire.Compares() {
-		a.c.alive.atRest.Add(1)
-	}
 	if _, _, ok := a.wire.Channels(); ok {
 		a.deaf = a.subscribe()
 	}
@@ -252,9 +249,6 @@ func (a *attempt) rest() {
 	}
 	a.timer.Stop()
 	a.c.waiting.remove(a)
-	if a.wire.Compares() {
-		a.c.alive.atRest.Add(-1)
-	}
 	a.mu.Lock()
 	a.wake = nil
 	a.mu.Unlock()

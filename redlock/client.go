@@ -209,9 +209,8 @@ func (c *Client) close() {
 // alive counts what Close waits for: attempts until nothing of them is left to be submitted, and calls that may have to be
 // followed by another.
 type alive struct {
-	n      atomic.Int64  // with aliveEnded added when no more may enter
-	atRest atomic.Int64  // of them, attempts that wait and need no look before a push: see script.Lock.Compares
-	none   chan struct{} // capacity 1: there are none, and no more may enter
+	n    atomic.Int64  // with aliveEnded added when no more may enter
+	none chan struct{} // capacity 1: there are none, and no more may enter
 }
 
 const aliveEnded = 1 << 62
@@ -230,9 +229,6 @@ func (a *alive) leave() {
 		signal(a.none)
 	}
 }
-
-// quiet reports whether the client holds nothing and awaits nothing, but for a lock that is pushed to it.
-func (a *alive) quiet() bool { return a.n.Load() == a.atRest.Load() }
 
 func (a *alive) end() {
 	if a.n.Add(aliveEnded) == aliveEnded {

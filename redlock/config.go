@@ -87,8 +87,8 @@ type Config struct {
 	// client ends the connection. If the client was late itself, or has not read what came, it waits
 	// for up to as long again. Default: 2 s.
 	StallTimeout time.Duration
-	// PingInterval is the pause between health checks of an idle connection. Ten times as long
-	// pass while the client has no lease and no call that waits. Default: 1 s.
+	// PingInterval is how old the client's last look at a member's memory may be when a vote of that member
+	// counts. An idle connection is looked at after ten times as long. Default: 1 s.
 	PingInterval time.Duration
 	// Credentials is asked for the user and the password at every dial, in the place of those of the
 	// member's URL. member is its name, as in MemberInfo. Without a user the password is that of the

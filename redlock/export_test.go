@@ -40,9 +40,6 @@ func LateVote(l *Lease, i int) { l.hold.overtaken(i) }
 // DefaultConfig is what a Config without values stands for.
 func DefaultConfig() Config { return Config{}.withDefaults() }
 
-// IsQuiet reports whether a client may be at rest: it holds nothing and waits for nothing, but for a mutex.
-func IsQuiet(c *Client) bool { return c.alive.quiet() }
-
 // KeeperLooks is when the keeper of a client looks again; zero: when it is woken.
 func KeeperLooks(c *Client) time.Time {
 	c.keeper.mu.Lock()

@@ -198,50 +198,6 @@ func TestQuarantineThatEndsLaterByTheMembersClockIsNoSignOfLongerLeases(t *testi
 	})
 }
 
-// A client looks at the members seldom only while it has nothing to lose by that.
-func TestClientIsQuietWhileItHoldsAndAwaitsNothing(t *testing.T) {
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		p := voting(t, cluster, 3, redlock.WithFreshMembers())
-		rival := voting(t, cluster, 3)
-		quiet := func(want bool, when string) {
-			t.Helper()
-			time.Sleep(time.Second)
-			synctest.Wait()
-			require.Equal(t, want, redlock.IsQuiet(p.Client), when)
-		}
-		quiet(true, "nothing was called")
-		held := p.Lock(t, "k")
-		quiet(false, "it holds a lease")
-		require.NoError(t, held.Unlock(t.Context()))
-		quiet(true, "the lease has ended")
-		other := rival.Lock(t, "k")
-		waits := p.LockLater(t.Context(), "k")
-		quiet(true, "a call waits for a mutex, and is told of it")
-		require.NoError(t, other.Unlock(t.Context()))
-		won := waits.Get(t)
-		quiet(false, "the call has the lock")
-		require.NoError(t, won.Unlock(t.Context()))
-		other = rival.Lock(t, "k")
-		waits = p.LockLater(t.Context(), "k", redlock.Fair())
-		quiet(false, "a call waits that registers without a look at the marker")
-		require.NoError(t, other.Unlock(t.Context()))
-		require.NoError(t, waits.Get(t).Unlock(t.Context()))
-		quiet(true, "the call has returned")
-		ctx, stop := context.WithCancel(t.Context())
-		a := observing(ctx, p)
-		quiet(false, "it observes an election")
-		stop()
-		<-a.done
-		quiet(true, "it does not any more")
-		ctx, stop = context.WithCancel(t.Context())
-		latch := rt.Go(func() error { return p.Latch("import", 2).Await(ctx) })
-		quiet(false, "it awaits a latch")
-		stop()
-		<-latch
-		quiet(true, "it does not any more")
-	})
-}
-
 // The first call after a rest may be one that waits first, because callers of this client have waited before it. It takes no
 // look along. Members that have forgotten meanwhile give it no vote, beside a holder that they do not know any more.
 func TestWaitAfterARestGetsNoVoteOfAnotherMemory(t *testing.T) {
@@ -254,7 +210,6 @@ func TestWaitAfterARestGetsNoVoteOfAnotherMemory(t *testing.T) {
 		second := p.LockLater(t.Context(), "k")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		require.True(t, redlock.IsQuiet(p.Client))
 		sent := p.Links[0].Call(redistest.WithArg(script.Acquire.SHA), -1, func([]string) {})
 		require.NoError(t, cluster.Flush(0, 1))
 		stop()

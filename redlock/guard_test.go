@@ -275,12 +275,12 @@ func TestFlushIsSeenByTheFirstGrant(t *testing.T) {
 	}, func(c *redlock.Config) { c.PingInterval = time.Hour })
 }
 
-func TestFlushIsSeenByTheNextPing(t *testing.T) {
+func TestFlushThatNobodyUsesIsSeenWithinTenPings(t *testing.T) {
 	voters(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		require.NoError(t, cluster.Flush(1))
 		at := time.Now()
 		p.Voting(t, 2)
-		require.LessOrEqual(t, time.Since(at), time.Second)
+		require.LessOrEqual(t, time.Since(at), 10*time.Second)
 		p.Voting(t, 3)
 		require.Equal(t, "w", markerOf(t, cluster, 1, "state"))
 	})

@@ -413,7 +413,7 @@ func Guarded(t testing.TB, cluster *redistest.Cluster, opts ...Option) *Peer {
 // GuardedVia is Guarded over links that prepare has changed before anybody dials.
 func GuardedVia(t testing.TB, cluster *redistest.Cluster, prepare func(p *Peer), opts ...Option) *Peer {
 	t.Helper()
-	return connect(t, cluster, configOf(opts).guard(cluster.Len(), nil, nil), prepare, opts)
+	return connect(t, cluster, configOf(opts).guard(cluster.Len()), prepare, opts)
 }
 
 // OpenAll connects to the cluster as a user would: over TCP, without fault links. Its servers were made for

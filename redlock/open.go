@@ -96,14 +96,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("redlock: open: %w", err)
 	}
-	var opened atomic.Pointer[Client]
-	guard := cfg.withDefaults().guard(len(urls), func() bool {
-		c := opened.Load()
-		return c != nil && c.alive.quiet()
-	}, func() bool {
-		c := opened.Load()
-		return c != nil && c.alive.atRest.Load() > 0
-	})
+	guard := cfg.withDefaults().guard(len(urls))
 	for _, t := range targets {
 		m, err := memberOf(t, guard)
 		if err != nil {
@@ -117,7 +110,6 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		closeAll()
 		return nil, err
 	}
-	opened.Store(c)
 	if err := c.ready(ctx, patience); err != nil {
 		_ = c.Close()
 		return nil, err
@@ -298,10 +290,9 @@ func (c *Config) lockOf(name string) script.Lock {
 	return writeKind.of(name, c, nil)
 }
 
-// guard is the restart guard that all members of a client share. quiet reports whether the client has
-// nothing to lose, and waits whether it waits for a push then.
-func (c Config) guard(members int, quiet, waits func() bool) *node.Guard {
-	g := node.GuardConfig{Members: members, MaxTTL: c.MaxTTL, Fresh: c.FreshMembers, Logger: c.Logger, Quiet: quiet, Waits: waits}
+// guard is the restart guard that all members of a client share.
+func (c Config) guard(members int) *node.Guard {
+	g := node.GuardConfig{Members: members, MaxTTL: c.MaxTTL, Fresh: c.FreshMembers, Logger: c.Logger}
 	switch c.RestartGuard {
 	case Strict:
 		g.Mode = node.GuardStrict

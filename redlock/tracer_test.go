@@ -288,7 +288,7 @@ func TestMembersTellHowFarTheirClocksAreFromOurs(t *testing.T) {
 		}
 		cluster.Embedded(1).Step(5 * time.Second)
 		p.Slow(0, 20*time.Millisecond, 2*time.Millisecond)
-		time.Sleep(2500 * time.Millisecond)
+		time.Sleep(10500 * time.Millisecond)
 		members := p.Members()
 		for i, want := range []struct{ ahead, within time.Duration }{
 			{0, time.Microsecond}, {5 * time.Second, 10 * time.Millisecond}, {0, time.Millisecond},

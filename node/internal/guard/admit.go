@@ -349,6 +349,9 @@ func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
 // lapse ends the generation of a session: what was voted, promised or pushed before counts for
 // nothing.
 func (s *Seat) lapse() {
+	if !s.host.Now().Standing.admitted {
+		return // by the look that found it
+	}
 	s.NewEra()
 	s.host.Publish(func(gen *uint64, a *Standing) {
 		*gen++

@@ -23,12 +23,6 @@ type Config struct {
 	// quarantine. Only a person can know that.
 	Fresh  bool
 	Logger *slog.Logger
-	// Quiet reports whether the client holds nothing and waits for nothing, but for pushes out of a memory
-	// that it has compared. Then it looks at plain members less often. It may be called from any goroutine, and be nil: never.
-	Quiet func() bool
-	// Waits reports whether a client that is quiet waits for a push. Then its rests are shorter while it hears no
-	// answer, by which it would know that the connection serves. It is as Quiet.
-	Waits func() bool
 	// Event hears of each step, for tracing. It may be nil.
 	Event func(Event)
 }
@@ -113,14 +107,11 @@ type Session interface {
 	// Queue puts a call behind those in line and does not wait. After an error the call is still
 	// the caller's.
 	Queue(c *member.Call) error
-	// Hold keeps a call until one comes from outside that is not Unlooked, and queues it right before that. After an
-	// error the call is still the caller's.
-	Hold(c *member.Call) error
-	// Replace gives up what Hold keeps, and queues c in its place in the same step. It reports false
-	// if that is queued already; then c is still the caller's.
-	Replace(c *member.Call) bool
-	// Heard returns when an answer has come last, or since when the first call in line waits for one.
-	Heard() time.Time
+	// Hold keeps a call until one comes from outside that is not Unlooked, and queues it right before that. It calls
+	// queued when it does, which must not block. After an error the call is still the caller's.
+	Hold(c *member.Call, queued func()) error
+	// Send queues what Hold keeps, if that is not queued already.
+	Send()
 	// Pause waits for news, for d, or for the end of the session or of its host, which is an error.
 	Pause(news <-chan struct{}, d time.Duration) error
 }
@@ -134,7 +125,7 @@ type Present struct {
 
 // Terms are what a Seat is told of its member.
 type Terms struct {
-	Ping     time.Duration // between two looks at the marker, of a client that is not at rest
+	Ping     time.Duration // how old the last look at the marker may be when a vote counts
 	Patience time.Duration // for one answer, and for the first answers of the other members
 	Lag      time.Duration // how long a master that was replaced may go on granting
 	Logger   *slog.Logger
@@ -143,23 +134,16 @@ type Terms struct {
 	Replicated bool
 }
 
-// A client at rest looks at a marker after restLooks pings. All clients have learnt of a raised q
-// after restLearns: one ping more is for the look and its answer. restGlances of its looks in a row
-// are glances, which read id and q alone.
-const (
-	restLooks   = 10
-	waitLooks   = 3 // of a client that waits, and has heard no answer
-	restLearns  = restLooks + 1
-	restGlances = 7
-)
+// lookPings is how many pings a look is apart from the one before it, if no call takes it along.
+const lookPings = 10
 
-// learn is how long another client may take to learn of a raised q. Nobody rests where a replica may
-// take over: only a look tells.
+// learn is how long another client may take to learn of a raised q: one ping more is for the look and its answer. Where
+// a replica may take over, everybody looks at each ping: nothing but a look tells of that.
 func (t *Terms) learn() time.Duration {
 	if t.Replicated {
 		return t.Ping
 	}
-	return restLearns * t.Ping
+	return (lookPings + 1) * t.Ping
 }
 
 // Shard makes a member one master of a Redis Cluster, which is one member together with the others.

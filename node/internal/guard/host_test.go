@@ -25,7 +25,8 @@ type fakeHost struct {
 	server *server
 	ctx    context.Context // ends with closing
 	cancel context.CancelFunc
-	recur  int // how often the inbox was compared
+	recur  int         // how often the inbox was compared
+	idle   atomic.Bool // it makes no calls, each of which takes a look along
 
 	mu       sync.Mutex
 	closing  bool
@@ -113,12 +114,11 @@ type fakeSession struct {
 	broken chan struct{}
 	once   sync.Once
 	looks  atomic.Int64 // that were queued
-	whole  atomic.Int64 // of these, no glances
 	woken  chan struct{}
 
-	mu    sync.Mutex
-	first *member.Call // that Hold keeps
-	heard time.Time
+	mu     sync.Mutex
+	first  *member.Call // that Hold keeps
+	queued func()
 }
 
 // slow is how long a carry of a marker takes, for tests of what happens meanwhile.
@@ -146,7 +146,6 @@ func (s *fakeSession) do(c *member.Call) error {
 		return errCut
 	}
 	s.slow(c)
-	s.hear()
 	c.Reply, c.At = s.server.do(words(c.Cmd)...), time.Now()
 	c.Outcome, c.Err = member.Answered, nil
 	if c.Reply.Kind == '-' {
@@ -175,9 +174,6 @@ func (s *fakeSession) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, er
 
 func (s *fakeSession) Queue(c *member.Call) error {
 	s.looks.Add(1)
-	if w := words(c.Cmd); w[0] == "EVAL" && w[1] != glanceLua {
-		s.whole.Add(1)
-	}
 	if err := s.do(c); err != nil {
 		return err
 	}
@@ -185,39 +181,16 @@ func (s *fakeSession) Queue(c *member.Call) error {
 	return nil
 }
 
-func (s *fakeSession) Hold(c *member.Call) error {
+func (s *fakeSession) Hold(c *member.Call, queued func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.first = c
+	s.first, s.queued = c, queued
 	return nil
 }
 
-func (s *fakeSession) Replace(c *member.Call) bool {
-	s.mu.Lock()
-	kept := s.first != nil
-	s.first = nil
-	s.mu.Unlock()
-	if kept {
-		_ = s.Queue(c)
-	}
-	return kept
-}
+func (s *fakeSession) Send() { s.send() }
 
-// hear notes that an answer has come.
-func (s *fakeSession) hear() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.heard = time.Now()
-}
-
-func (s *fakeSession) Heard() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.heard
-}
-
-// outside is what a call from outside does to what Hold keeps.
-func (s *fakeSession) outside() (looked bool) {
+func (s *fakeSession) send() (kept bool) {
 	s.mu.Lock()
 	c := s.first
 	s.first = nil
@@ -225,9 +198,17 @@ func (s *fakeSession) outside() (looked bool) {
 	if c == nil {
 		return false
 	}
+	s.queued()
 	_ = s.Queue(c)
-	s.woken <- struct{}{}
 	return true
+}
+
+// outside is what a call from outside does to what Hold keeps.
+func (s *fakeSession) outside() (looked bool) {
+	if looked = s.send(); looked {
+		s.woken <- struct{}{}
+	}
+	return looked
 }
 
 func (s *fakeSession) Pause(news <-chan struct{}, d time.Duration) error {
@@ -335,6 +316,9 @@ func (h *fakeHost) serve(on *fakeSession, p Process) error {
 			return errClosed
 		case <-timer.C:
 			timer.Reset(w.Tick(time.Now()))
+			if !h.idle.Load() {
+				on.Send()
+			}
 			if on.server.process().RunID != on.run {
 				on.end()
 			}

@@ -74,13 +74,9 @@ func readRecall(e []member.Reply) recall {
 	if len(e) < 10 {
 		return recall{}
 	}
-	m := recallOf(string(e[7].Str), e[8].Str)
-	m.stamp = string(e[9].Str)
-	return m
-}
-
-func recallOf(repl string, info []byte) recall {
-	return recall{repl: repl, now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"), role: resp.Field(info, "role:")}
+	info := e[8].Str
+	return recall{repl: string(e[7].Str), now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"),
+		role: resp.Field(info, "role:"), stamp: string(e[9].Str)}
 }
 
 // memory names what the server has in its memory: a marking, and the replication id that it was found with.
@@ -114,27 +110,6 @@ func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 	}
 	if m.id != "" && m.state != neverForgot && m.state != forgot && m.state != whole {
 		return marker{}, errMarker
-	}
-	return m, nil
-}
-
-// readGlance decodes what a glance returns: id and q of the marker, and what the server says of its replication if that
-// has changed.
-func readGlance(r *member.Reply) (m marker, _ error) {
-	e := r.Elems
-	if r.Kind != '*' || len(e) != 2 && len(e) != 4 {
-		return marker{}, errMarker
-	}
-	if len(e) == 4 {
-		m.recall = recallOf(string(e[2].Str), e[3].Str)
-	}
-	m.id = string(e[0].Str)
-	if text := string(e[1].Str); text != "" {
-		q, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return marker{}, errMarker
-		}
-		m.q = member.FromMillis(q)
 	}
 	return m, nil
 }

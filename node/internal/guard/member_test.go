@@ -213,85 +213,77 @@ func TestReplicaThatTookOverIsSilentForTheLongestLeaseAndTheLag(t *testing.T) {
 
 func TestReplicationIDThatChangesWithoutAPromotionIsNoted(t *testing.T) {
 	for _, replicated := range []bool{true, false} {
-		for _, rests := range []bool{true, false} {
-			met(t, 1, time.Hour, func(cfg *Config, terms *Terms) {
-				terms.Replicated, cfg.Quiet = replicated, func() bool { return rests }
-			}, func(t *testing.T, servers []*server, c *client) {
-				gen := c.hosts[0].Now().State.Gen
-				servers[0].edit(func() { servers[0].repl = "another" })
-				c.after((restLooks + 1) * time.Second)
-				require.True(t, c.hosts[0].votes())
-				require.Equal(t, gen, c.hosts[0].Now().State.Gen)
-				require.Equal(t, "another", string(servers[0].do("HGET", member.MarkerKey, "repl").Str))
-			})
-		}
+		met(t, 1, time.Hour, func(_ *Config, terms *Terms) { terms.Replicated = replicated }, func(t *testing.T, servers []*server, c *client) {
+			gen := c.hosts[0].Now().State.Gen
+			servers[0].edit(func() { servers[0].repl = "another" })
+			c.after((lookPings + 1) * time.Second)
+			require.True(t, c.hosts[0].votes())
+			require.Equal(t, gen, c.hosts[0].Now().State.Gen)
+			require.Equal(t, "another", string(servers[0].do("HGET", member.MarkerKey, "repl").Str))
+		})
 	}
 }
 
 // A plain member that followed another server and is a master again has the same process, connections that are up, and a
 // marker that came along with the data.
 func TestMemberThatWasAReplicaHasForgotten(t *testing.T) {
-	for _, rests := range []bool{true, false} {
-		for _, mode := range []Mode{Quarantine, Off} {
-			for _, way := range []string{"a look sees the replica", "no look sees it", "a call is refused there", "its client is new", "it followed nobody"} {
-				met(t, 3, time.Hour, func(cfg *Config, _ *Terms) {
-					cfg.Mode, cfg.Quiet = mode, func() bool { return rests }
-				}, func(t *testing.T, servers []*server, c *client) {
-					c.after(time.Second)
-					s, h, what := servers[2], c.hosts[2], fmt.Sprint(way, rests, mode)
-					for i, s := range servers {
-						s.do("HSET", member.TokensKey, "7", strconv.Itoa(4e15+40+i))
+	for _, mode := range []Mode{Quarantine, Off} {
+		for _, way := range []string{"a look sees the replica", "no look sees it", "a call is refused there", "its client is new", "it followed nobody"} {
+			met(t, 3, time.Hour, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, func(t *testing.T, servers []*server, c *client) {
+				c.after(time.Second)
+				s, h, what := servers[2], c.hosts[2], fmt.Sprint(way, mode)
+				for i, s := range servers {
+					s.do("HSET", member.TokensKey, "7", strconv.Itoa(4e15+40+i))
+				}
+				copied, ends := s.copied()
+				id := h.Now().Standing.Marker()
+				s.do("HSET", member.TokensKey, "7", "4000000000000050")
+				switch way {
+				case "a look sees the replica", "a call is refused there":
+					s.edit(func() { s.follow("another") })
+					if way == "a call is refused there" {
+						h.Suspect()
+						c.after(10 * time.Millisecond)
+					} else {
+						c.after((lookPings + 1) * time.Second)
 					}
-					copied, ends := s.copied()
-					id := h.Now().Standing.Marker()
-					s.do("HSET", member.TokensKey, "7", "4000000000000050")
-					switch way {
-					case "a look sees the replica", "a call is refused there":
-						s.edit(func() { s.follow("another") })
-						if way == "a call is refused there" {
-							h.Suspect()
-							c.after(10 * time.Millisecond)
-						} else {
-							c.after((restLooks + 1) * time.Second)
-						}
-						require.False(t, h.Now().State.Up, what)
-						require.ErrorIs(t, h.err, errReplica)
-						require.False(t, errors.As(h.err, new(*member.ReplyError)), "calls in flight may have been executed")
-						h.mend()
-						c.after(time.Millisecond)
-						var refused *member.ReplyError
-						require.ErrorAs(t, h.err, &refused, "who asks why it gives no vote is told")
-						require.Equal(t, member.KindReadOnly, refused.Kind)
-						s.reload(copied, ends)
-						h.mend()
-						c.after(time.Millisecond)
-					case "its client is new":
-						h.cut()
-						s.reload(copied, ends)
-						next := connect(t, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, servers...)
-						defer next.close()
-						require.False(t, next.hosts[2].votes(), what)
-						h.mend()
-						c.after(time.Millisecond)
-					case "no look sees it":
-						s.reload(copied, ends)
-						c.after((restLooks + 1) * time.Second)
-						require.True(t, c.told("2 forgot"), what)
-					case "it followed nobody": // and kept its data, which nobody knows
-						s.edit(func() { s.follow("another"); s.follow("NO") })
-						c.after((restLooks + 1) * time.Second)
-					}
-					require.False(t, h.votes(), what)
-					require.Equal(t, 2, c.voting(), what)
-					require.NotEqual(t, id, h.Now().Standing.Marker(), what)
-					require.Equal(t, forgot, h.Now().Standing.marker.state, what)
-					require.WithinDuration(t, time.Now().Add(longest), h.Now().State.Quarantine, (restLooks+2)*time.Second)
-					c.after(longest + time.Second)
-					require.Equal(t, 3, c.voting(), what)
-					require.Equal(t, whole, h.Now().Standing.marker.state, what)
-					require.Equal(t, "4000000000000041", string(s.do("HGET", member.TokensKey, "7").Str), what)
-				})
-			}
+					require.False(t, h.Now().State.Up, what)
+					require.ErrorIs(t, h.err, errReplica)
+					require.False(t, errors.As(h.err, new(*member.ReplyError)), "calls in flight may have been executed")
+					h.mend()
+					c.after(time.Millisecond)
+					var refused *member.ReplyError
+					require.ErrorAs(t, h.err, &refused, "who asks why it gives no vote is told")
+					require.Equal(t, member.KindReadOnly, refused.Kind)
+					s.reload(copied, ends)
+					h.mend()
+					c.after(time.Millisecond)
+				case "its client is new":
+					h.cut()
+					s.reload(copied, ends)
+					next := connect(t, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, servers...)
+					defer next.close()
+					require.False(t, next.hosts[2].votes(), what)
+					h.mend()
+					c.after(time.Millisecond)
+				case "no look sees it":
+					s.reload(copied, ends)
+					c.after((lookPings + 1) * time.Second)
+					require.True(t, c.told("2 forgot"), what)
+				case "it followed nobody": // and kept its data, which nobody knows
+					s.edit(func() { s.follow("another"); s.follow("NO") })
+					c.after((lookPings + 1) * time.Second)
+				}
+				require.False(t, h.votes(), what)
+				require.Equal(t, 2, c.voting(), what)
+				require.NotEqual(t, id, h.Now().Standing.Marker(), what)
+				require.Equal(t, forgot, h.Now().Standing.marker.state, what)
+				require.WithinDuration(t, time.Now().Add(longest), h.Now().State.Quarantine, (lookPings+2)*time.Second)
+				c.after(longest + time.Second)
+				require.Equal(t, 3, c.voting(), what)
+				require.Equal(t, whole, h.Now().Standing.marker.state, what)
+				require.Equal(t, "4000000000000041", string(s.do("HGET", member.TokensKey, "7").Str), what)
+			})
 		}
 	}
 }
@@ -346,7 +338,7 @@ func TestServerThatDoesNotTellOfItsReplicationVotes(t *testing.T) {
 				defer c.close()
 				c.after(3 * time.Second)
 				require.True(t, c.hosts[0].votes())
-				require.Positive(t, c.hosts[0].on().whole.Load())
+				require.Positive(t, c.hosts[0].on().looks.Load())
 				require.Equal(t, unknown, c.hosts[0].seat.place() == blindHome, "it is not asked in vain at each look")
 				s.reload(s.copied())
 				c.after(3 * time.Second)

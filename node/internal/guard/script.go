@@ -17,8 +17,6 @@ const quarantineKey = "redquorum:quarantine"
 var (
 	//go:embed script/look.lua
 	lookLua string
-	//go:embed script/glance.lua
-	glanceLua string
 	//go:embed script/raise.lua
 	raiseLua string
 	//go:embed script/mark.lua
@@ -65,7 +63,7 @@ const lookSource = "return look()"
 // Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
 // user at the members.
 func Scripts() []string {
-	return []string{lookLua, markLua, liftLua, claimLua, fillLua, restoreLua, shardLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua, glanceLua}
+	return []string{lookLua, markLua, liftLua, claimLua, fillLua, restoreLua, shardLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua}
 }
 
 // home is where a member's marker is: at a master of a cluster a place in one of its slots. It
@@ -75,7 +73,7 @@ type home struct {
 	slot                       uint16
 	marker, quarantine, tokens string
 	prelude                    string // look, as this kind of member tells it
-	look, glance               []byte // the commands
+	look                       []byte // the command
 }
 
 var (
@@ -87,10 +85,7 @@ var (
 
 func newHome(s uint16, marker, quarantine, tokens, prelude string) *home {
 	h := &home{slot: s, marker: marker, quarantine: quarantine, tokens: tokens, prelude: prelude}
-	h.look, h.glance = h.command(lookSource), resp.Command("EVAL", glanceLua, "1", marker)
-	if prelude == lookLua {
-		h.glance = resp.Command("HMGET", marker, "id", "q")
-	}
+	h.look = h.command(lookSource)
 	return h
 }
 

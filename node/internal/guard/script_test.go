@@ -129,15 +129,6 @@ func (s *memory) run(cmd []byte) marker {
 	return m
 }
 
-// glance does what a client at rest does.
-func (s *memory) glance(h *home) marker {
-	s.Helper()
-	r := s.send(h.glance)
-	m, err := readGlance(&r)
-	require.NoError(s, err, show(r))
-	return m
-}
-
 func (s *memory) look() marker { s.Helper(); return s.run(blindHome.look) }
 
 func (s *memory) ask(args ...string) any {
@@ -245,27 +236,6 @@ var guardCases = []guardCase{
 		require.Empty(s, m.id)
 		require.Zero(s, m.left)
 		require.Negative(s, m.raised)
-	}},
-	{"glance reads id and q, and finds nothing at an empty member", func(s *memory) {
-		glance := func() marker { return s.glance(blindHome) }
-		require.Equal(s, marker{}, glance())
-		m := s.run(markCommand("run", leases, rest, forgot))
-		require.Equal(s, marker{id: m.id, q: leases}, glance())
-		s.run(blindHome.command(liftLua, m.id, millis(2*leases)))
-		require.Equal(s, marker{id: m.id, q: 2 * leases}, glance())
-		s.run(markCommand("other", leases, 0, forgot))
-		require.Equal(s, marker{id: s.look().id, q: leases}, glance())
-	}},
-	{"glance tells another replication id than the marker's, also where that has none", func(s *memory) {
-		now := s.run(plainHome.look).now
-		require.NotEmpty(s, now)
-		require.Equal(s, recall{now: now, older: zeros, role: "master"}, s.glance(plainHome).recall, "there is no marker")
-		m := s.run(markCommand("run", leases, 0, neverForgot)) // notes none
-		require.Equal(s, marker{id: m.id, q: leases, recall: recall{now: now, older: zeros, role: "master"}}, s.glance(plainHome))
-		require.True(s, s.run(plainHome.command(renameLua, m.id, now)).of("run"))
-		require.Equal(s, marker{id: m.id, q: leases}, s.glance(plainHome))
-		s.ask("HSET", member.MarkerKey, "repl", now[1:])
-		require.Equal(s, now[1:], s.glance(plainHome).repl)
 	}},
 	{"mark writes who, for how long, and how", func(s *memory) {
 		m := s.run(markCommand("run", leases, rest, forgot))
@@ -547,17 +517,6 @@ var guardCases = []guardCase{
 		m = s.run(plainHome.markCommand("run", m.now, leases, rest, forgot))
 		require.True(s, m.of("run"))
 		require.Equal(s, forgot, m.state)
-	}),
-	onMaster("glance at a server that is or was a replica tells so, whatever it was called before", func(s *memory, repl string) {
-		m := s.run(plainHome.markCommand("run", repl, leases, 0, neverForgot))
-		require.Equal(s, marker{id: m.id, q: leases}, s.glance(plainHome))
-		s.follow()
-		require.True(s, s.glance(plainHome).follows())
-		require.True(s, s.glance(plainHome).known())
-		s.takeOver()
-		m = s.glance(plainHome)
-		require.Equal(s, repl, m.older)
-		require.False(s, m.follows() || m.known() || m.renamed())
 	}),
 	onMaster("mark of a master notes its replication id, in its slot alone", func(s *memory, repl string) {
 		for _, h := range []*home{plainHome, slotHome(3, "me")} {

@@ -2,8 +2,7 @@ package guard
 
 import (
 	"context"
-	crand "crypto/rand"
-	"math/rand/v2"
+	"crypto/rand"
 	"sync"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Watch is the guard's part in looking after one session: the look at the marker at every ping, or
-// more seldom while the client rests, the end of a quarantine, the restoring of counters. Without a
+// Watch is the guard's part in looking after one session: the look at the marker before a vote, if the last one is
+// older than Terms.Ping, the end of a quarantine, the restoring of counters. Without a
 // guard it does nothing. All its methods belong to the goroutine that looks after the session. The
 // only other goroutine is that of a restore, and Stop waits for it.
 type Watch struct {
@@ -23,14 +22,12 @@ type Watch struct {
 	session Session
 	process Process
 
-	next    time.Time // of the next look
-	busy    bool      // a look is in line, or kept
-	kept    bool      // the session keeps it: the client is at rest
-	woke    bool      // the last look was kept until a call came: a whole look that follows is sent by itself, for the offset
-	glances int       // since the last whole look of a client at rest
-	lost    int       // looks in a row that were sent elsewhere
-	calm    time.Time // not before is a suspicion followed up again
-	sent    time.Time // when the last look was
+	next time.Time // of the next look: when it is due, or when the session keeps it no longer
+	busy bool      // a look is in line, or kept
+	kept bool      // the session keeps it until a call comes that needs it
+	lost int       // looks in a row that were sent elsewhere
+	calm time.Time // not before is a suspicion followed up again
+	sent time.Time // when the last look was that has been answered
 
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -45,21 +42,17 @@ type Result struct{ look *look }
 
 // look is one look at the marker, the Sink of its call.
 type look struct {
-	call   member.Call
-	watch  *Watch
-	sent   time.Time // of one that is kept, when that began
-	glance bool      // it reads id and q alone
-	kept   bool      // it goes out in front of a call, whenever that comes
-	rested bool      // it ends a rest: what is behind it in line has no other look before it
+	call  member.Call
+	watch *Watch
+	sent  time.Time // when it was put in line
 }
 
 // Watch begins to guard a session.
 func (s *Seat) Watch(on Session, p Process) *Watch {
 	w := &Watch{Results: make(chan Result, 2), seat: s, session: on, process: p}
 	w.ctx, w.cancel = context.WithCancel(s.host.Context())
-	w.restorer.on, w.restorer.word = on, crand.Text()
+	w.restorer.on, w.restorer.word = on, rand.Text()
 	w.next = time.Now().Add(s.terms.Ping)
-	w.glances = rand.IntN(restGlances + 1) // clients that began together look as a whole at different times
 	return w
 }
 
@@ -71,61 +64,30 @@ func (w *Watch) Stop() {
 
 // Done implements member.Sink.
 //
-// A look that ends a rest is answered before the calls behind it. If the member is not what it was,
-// the generation ends before one of them is answered.
+// A look is answered before the calls behind it. If the member is not what it was, the generation ends before one of
+// them is answered.
 func (l *look) Done(c *member.Call) {
 	s := l.watch.seat
-	if l.rested && !s.same(l) {
+	if !s.terms.Replicated && !s.same(c) {
 		s.lapse()
 	}
-	if !l.kept {
-		if o, ok := readOffset(c, l.sent); ok {
-			s.offset.Store(&o)
-		}
+	if o, ok := readOffset(c, l.sent); ok {
+		s.offset.Store(&o)
 	}
 	l.watch.Results <- Result{l}
 }
 
-// read is what a look that was answered has found. Of a glance it has id and q.
-func (l *look) read() (marker, error) {
-	if l.glance {
-		return readGlance(&l.call.Reply)
-	}
-	return readMarker(&l.call.Reply, l.call.At)
-}
-
 // same reports whether a look that was answered or refused shows the memory of the standing.
-func (s *Seat) same(l *look) bool {
-	if l.call.Outcome != member.Answered {
-		return l.call.Outcome != member.Refused
+func (s *Seat) same(c *member.Call) bool {
+	if c.Outcome != member.Answered {
+		return c.Outcome != member.Refused
 	}
-	m, err := l.read()
+	m, err := readMarker(&c.Reply, c.At)
 	return err == nil && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL)
 }
 
-// rests reports whether the client may be at rest at this member.
-func (s *Seat) rests() bool {
-	quiet := s.guard.cfg.Quiet
-	return quiet != nil && !s.terms.Replicated && s.host.Now().State.Votes && quiet()
-}
-
-// restLeft is how much is left of a rest that began with the look before the one that is kept, and what is to be slept of
-// it. due is its end in any case. That of a client that waits ends earlier if it hears no answer, and every call that it
-// makes is one to hear of.
-func restLeft(now, due, heard time.Time, ping time.Duration, waits bool) (left, sleep time.Duration) {
-	left = clock.Until(due, now)
-	if !waits {
-		return left, left
-	}
-	left = min(left, heard.Add(waitLooks*ping).Sub(now)) // on the monotonic clock: heard is counted from when the session began
-	return left, min(left, (waitLooks-1)*ping)
-}
-
-// waits reports whether the client waits for a push.
-func (s *Seat) waits() bool {
-	waits := s.guard.cfg.Waits
-	return waits != nil && waits()
-}
+// keeps reports whether the next look may be kept until a call comes that needs it.
+func (s *Seat) keeps() bool { return !s.terms.Replicated && s.host.Now().State.Votes }
 
 // Tick does what is due and returns the time until more is.
 func (w *Watch) Tick(now time.Time) time.Duration {
@@ -134,34 +96,24 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 		return time.Hour
 	}
 	wait := s.terms.Ping
-	until, rests := clock.Until(w.next, now), s.rests()
-	if w.kept && rests {
-		left, sleep := restLeft(now, w.next, w.session.Heard(), s.terms.Ping, s.waits())
-		if left > 0 {
-			return sleep
-		}
-	}
+	until, keeps := clock.Until(w.next, now), s.keeps()
 	// If the session is broken, whoever looks after it ends by that.
 	switch {
-	case w.kept: // the rest is over; unless a call has ended it
+	case w.kept && keeps && until > 0:
+		return until
+	case w.kept:
 		w.kept = false
-		l := w.newLook(rests)
-		l.rested = true
-		if w.session.Replace(&l.call) {
-			w.woke, w.sent = false, l.sent
-		}
+		w.session.Send()
 	case until > 0:
 		wait = min(wait, until)
-	case !w.busy && rests && (!w.woke || w.glances < restGlances):
-		l := w.newLook(rests)
-		l.rested, l.kept = true, true
-		w.busy, w.kept, w.woke, w.sent, w.next = true, true, true, l.sent, now.Add((restLooks-1)*s.terms.Ping)
-		_ = w.session.Hold(&l.call)
-		_, sleep := restLeft(now, w.next, w.session.Heard(), s.terms.Ping, s.waits())
-		return max(sleep, 0)
+	case !w.busy && keeps:
+		l := w.newLook()
+		w.busy, w.kept, w.next = true, true, now.Add((lookPings-1)*s.terms.Ping)
+		_ = w.session.Hold(&l.call, func() { l.sent = time.Now() })
+		return clock.Until(w.next, now)
 	case !w.busy:
-		l := w.newLook(false)
-		w.busy, w.woke, w.sent = true, false, l.sent
+		l := w.newLook()
+		w.busy = true
 		if w.session.Queue(&l.call) != nil {
 			return wait
 		}
@@ -191,16 +143,9 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	return wait
 }
 
-// newLook is the look that is due. That of a client that rests is a glance, but for one in
-// restGlances+1.
-func (w *Watch) newLook(rests bool) *look {
-	s := w.seat
+func (w *Watch) newLook() *look {
 	l := &look{watch: w, sent: time.Now()}
-	cmd := s.place().look
-	if rests && w.glances < restGlances {
-		cmd, l.glance = s.place().glance, true
-	}
-	l.call = member.Call{Command: member.Command{Cmd: cmd}, Delivery: member.Delivery{Late: true}, Sink: l}
+	l.call = member.Call{Command: member.Command{Cmd: w.seat.place().look}, Delivery: member.Delivery{Late: true}, Sink: l}
 	return l
 }
 
@@ -232,25 +177,18 @@ func (w *Watch) Take(r Result) error {
 // looked takes the result of a look.
 func (w *Watch) looked(l *look) error {
 	s, c := w.seat, &l.call
-	w.busy, w.kept = false, false
+	w.busy, w.kept, w.sent = false, false, l.sent
 	w.next = time.Now().Add(s.terms.Ping)
-	if w.glances++; !l.glance {
-		w.glances = 0
-	}
 	if again, err := w.replicatedLooked(l); again || err != nil {
 		return err
 	}
 	switch c.Outcome {
 	case member.Answered:
-		m, err := l.read()
-		switch {
-		case err != nil || !s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL):
+		m, err := readMarker(&c.Reply, c.At)
+		if err != nil || !s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL) {
 			return w.begin()
-		case l.glance:
-			s.guard.heard(m.q)
-		default:
-			s.take(m)
 		}
+		s.take(m)
 	case member.Refused:
 		return w.begin()
 	}
@@ -291,7 +229,7 @@ func (w *Watch) replicatedLooked(l *look) (again bool, _ error) {
 		}
 	} else if c.Outcome == member.Answered {
 		w.lost = 0
-		if m, err := l.read(); err == nil {
+		if m, err := readMarker(&c.Reply, c.At); err == nil {
 			if err := s.demoted(m); err != nil {
 				return true, err
 			}

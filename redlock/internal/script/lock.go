@@ -87,10 +87,6 @@ const (
 	waitersPrefix = "redquorum:w" // hash: waiting owner -> its deadline and TTL; and, of a lock taken by force, until when nobody is re-joined
 )
 
-// Compares reports whether a wait is refused by every plain member with another marker than the tag of the call. A push to
-// who waits then comes from a memory that had this marker.
-func (l *Lock) Compares() bool { return l.how.wait.script == &Wait }
-
 // Slot returns the hash slot of all keys of the lock.
 func (l *Lock) Slot() uint16 { return uint16(l.Bucket) }
 
@@ -186,7 +182,7 @@ func (l *Lock) waiting(buf *[]byte, c *call, owner string, ttl, entry time.Durat
 		l.asks.encode(&f, owner, ticket, true)
 	}
 	cmd := l.end(&f, c)
-	cmd.Unlooked = l.Compares()
+	cmd.Unlooked = l.how.wait.script == &Wait // every plain member with another marker than the tag refuses that
 	return cmd
 }
 
