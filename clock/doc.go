@@ -1,6 +1,9 @@
 // Package clock holds the arithmetic of time that leases rest on. It computes how much time has
 // passed, how much is left, how long a grant is valid, and when another machine made a grant.
 //
+// Package clock is a part of how package redlock works. The compatibility promise does not cover it:
+// any release may change it.
+//
 //	end of validity = moment the request left + TTL - (TTL * factor + 2 ms)
 //
 // Every function is a pure function of time.Time and time.Duration values. None reads a clock or

@@ -11,14 +11,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/slot"
 )
 
 var (
-	_ member.Slotted = (*Cluster)(nil)
-	_ member.Spread  = (*Cluster)(nil)
+	_ ability.Slotted = (*cluster)(nil)
+	_ ability.Spread  = (*cluster)(nil)
 )
 
 // Config says how to reach a Redis Cluster.
@@ -35,7 +36,7 @@ type Config struct {
 }
 
 // Cluster is one Redis Cluster as a member. It is safe for concurrent use.
-type Cluster struct {
+type cluster struct {
 	cfg      Config
 	name     string
 	log      *slog.Logger
@@ -79,7 +80,7 @@ type Cluster struct {
 
 // master is one node of the cluster that serves slots, or is about to.
 type master struct {
-	cl    *Cluster
+	cl    *cluster
 	addr  string // announced
 	node  *node.Node
 	slots atomic.Pointer[[]uint16] // as a topology named them; nil before one did
@@ -109,8 +110,16 @@ type track struct {
 	detour *detour    // not nil while new calls must wait
 }
 
-// New returns a Cluster that learns the topology and connects in the background.
-func New(c Config) (*Cluster, error) {
+// New returns a member that learns the topology and connects in the background.
+func New(c Config) (ability.Slotted, error) {
+	cl, err := newCluster(c)
+	if err != nil {
+		return nil, err
+	}
+	return cl, nil
+}
+
+func newCluster(c Config) (*cluster, error) {
 	if len(c.Seeds) == 0 {
 		return nil, errors.New("cluster: Config.Seeds is empty")
 	}
@@ -124,7 +133,7 @@ func New(c Config) (*Cluster, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	cl := &Cluster{
+	cl := &cluster{
 		cfg: c, name: strings.Join(c.Seeds, ","), log: log, patience: c.Node.StallTimeout,
 		group: &node.Group{}, renew: make(chan struct{}, 1),
 		masters: make(map[string]*master), patches: make(map[uint16]patch), seen: member.ErrConnecting,
@@ -160,13 +169,13 @@ var (
 )
 
 // Name returns the list of seeds.
-func (cl *Cluster) Name() string { return cl.name }
+func (cl *cluster) Name() string { return cl.name }
 
 // Submit passes c on to the master of its slot. See member.Member.
-func (cl *Cluster) Submit(c *member.Call) { cl.submit(c, &cl.closing) }
+func (cl *cluster) Submit(c *member.Call) { cl.submit(c, &cl.closing) }
 
 // submit is Submit until refused. For what is owed that is later than for calls from outside.
-func (cl *Cluster) submit(c *member.Call, refused *atomic.Bool) {
+func (cl *cluster) submit(c *member.Call, refused *atomic.Bool) {
 	cl.begin(c)
 	t := cl.track(c)
 	t.open.Add(1)
@@ -196,11 +205,11 @@ func (cl *Cluster) submit(c *member.Call, refused *atomic.Bool) {
 	want.node.Submit(c)
 }
 
-func (cl *Cluster) track(c *member.Call) *track { return &cl.tracks[c.Slot&(slot.Count-1)] }
+func (cl *cluster) track(c *member.Call) *track { return &cl.tracks[c.Slot&(slot.Count-1)] }
 
 // done is told of calls that were passed on: it takes back those that were not executed because of where they went. It
 // runs on readers.
-func (cl *Cluster) done(c *member.Call) {
+func (cl *cluster) done(c *member.Call) {
 	t, r := cl.track(c), routeOf(c)
 	t.mu.Lock()
 	t.calls--
@@ -237,7 +246,7 @@ func (cl *Cluster) done(c *member.Call) {
 	switch st.do {
 	case giveUp:
 		last, _ := c.Err.(*member.ReplyError)
-		cl.end(c, member.Refused, &RedirectError{Hops: int(r.hops), Last: last})
+		cl.end(c, member.Refused, fmt.Errorf("redirected %d times: %w", r.hops, last))
 	case deliver:
 		if c.Outcome == member.NotSent && c.Err != cl.errEnded || c.Outcome == member.Unknown {
 			cl.refreshSoon()
@@ -248,7 +257,7 @@ func (cl *Cluster) done(c *member.Call) {
 
 // judge decides what becomes of a call that is done. It counts hops: servers that disagree, one after the other. A
 // pause begins anew: while a slot moves its owner says ASK and the other one TRYAGAIN, again and again, and agree.
-func (cl *Cluster) judge(c *member.Call, by *master) step {
+func (cl *cluster) judge(c *member.Call, by *master) step {
 	r := routeOf(c)
 	var st step
 	switch {
@@ -292,7 +301,7 @@ func (cl *Cluster) judge(c *member.Call, by *master) step {
 }
 
 // end delivers a call.
-func (cl *Cluster) end(c *member.Call, outcome member.Outcome, err error) {
+func (cl *cluster) end(c *member.Call, outcome member.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err
 	c.State.Gen = routeOf(c).gen
 	if !c.OweUntil.IsZero() && err != nil && err != cl.errClosed && err != cl.errEnded && c.Undelivered() {
@@ -304,8 +313,8 @@ func (cl *Cluster) end(c *member.Call, outcome member.Outcome, err error) {
 	t.open.Add(-1) // behind what is owed: see settled
 }
 
-// StateOf implements member.Slotted.
-func (cl *Cluster) StateOf(s uint16) member.State {
+// StateOf implements ability.Slotted.
+func (cl *cluster) StateOf(s uint16) member.State {
 	m := cl.table.Load().of(s)
 	if m == nil {
 		return member.State{Gen: cl.group.Era(), Err: cl.errNobody}
@@ -315,19 +324,19 @@ func (cl *Cluster) StateOf(s uint16) member.State {
 	return st
 }
 
-// Waiting implements member.Paced, for the master that serves the slot.
-func (cl *Cluster) Waiting(s uint16) (since time.Time, ok bool) {
+// Waiting implements ability.Paced, for the master that serves the slot.
+func (cl *cluster) Waiting(s uint16) (since time.Time, ok bool) {
 	if m := cl.table.Load().of(s); m != nil {
 		return m.node.Waiting(s)
 	}
 	return time.Time{}, false
 }
 
-// Processes implements member.Spread: those of the masters that serve slots, as far as is known.
-func (cl *Cluster) Processes() (out []member.Process) {
+// Processes implements ability.Spread: those of the masters that serve slots, as far as is known.
+func (cl *cluster) Processes() (out []ability.Process) {
 	for _, m := range cl.table.Load().masters[1:] {
 		if st := m.node.State(); st.Epoch > 0 {
-			out = append(out, member.Process{Epoch: st.Epoch, RunID: st.RunID})
+			out = append(out, ability.Process{Epoch: st.Epoch, RunID: st.RunID})
 		}
 	}
 	return out
@@ -335,7 +344,7 @@ func (cl *Cluster) Processes() (out []member.Process) {
 
 // State returns the state of the cluster. Up, Votes and Inbox are true if they are true of any
 // master. The cluster is not up before New has tried every master once. It has no RunID: see Processes.
-func (cl *Cluster) State() member.State {
+func (cl *cluster) State() member.State {
 	t := cl.table.Load()
 	out := member.State{Gen: cl.group.Era()}
 	untried := false
@@ -376,7 +385,7 @@ func (cl *Cluster) State() member.State {
 }
 
 // Listen subscribes an inbox at every master. See member.Member.
-func (cl *Cluster) Listen(channel string, l member.Listener) {
+func (cl *cluster) Listen(channel string, l member.Listener) {
 	cl.mu.Lock()
 	twice := cl.listener != nil
 	if !twice {
@@ -417,7 +426,7 @@ func (m *master) Changed(st member.State) {
 }
 
 // eraChanged makes every inbox look whether it belongs to an earlier era.
-func (cl *Cluster) eraChanged() {
+func (cl *cluster) eraChanged() {
 	for _, m := range cl.table.Load().masters[1:] {
 		m.node.Recheck()
 	}
@@ -426,7 +435,7 @@ func (cl *Cluster) eraChanged() {
 // Close refuses new calls. It waits until earlier calls are done and owed releases are answered,
 // wherever they are sent meanwhile. Then it ends everything. If ctx ends first, Close returns its
 // error.
-func (cl *Cluster) Close(ctx context.Context) error {
+func (cl *cluster) Close(ctx context.Context) error {
 	cl.closing.Store(true)
 	unsettled := cl.settle(ctx)
 	cl.closed.Store(true)
@@ -451,7 +460,7 @@ func (cl *Cluster) Close(ctx context.Context) error {
 }
 
 // settle waits until everything is settled. An error says that ctx ended first.
-func (cl *Cluster) settle(ctx context.Context) error {
+func (cl *cluster) settle(ctx context.Context) error {
 	again := time.NewTicker(2 * time.Millisecond)
 	defer again.Stop()
 	for !cl.settled() {
@@ -469,7 +478,7 @@ func (cl *Cluster) settle(ctx context.Context) error {
 // settled reports whether no call is on its way or waits, and nothing is owed. Of a call that is not open any more
 // the debt is on the list, and one on the list leaves it only when it is paid: so that looking at both, one after
 // the other, misses none.
-func (cl *Cluster) settled() bool {
+func (cl *cluster) settled() bool {
 	for i := range cl.tracks {
 		if cl.tracks[i].open.Load() > 0 {
 			return false

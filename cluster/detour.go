@@ -33,7 +33,7 @@ const (
 func pauseAfter(tries int) time.Duration { return min(pauseMin<<min(tries, 10), pauseMax) }
 
 // queueLocked puts a new call behind what waits; false: too many wait.
-func (cl *Cluster) queueLocked(t *track, c *member.Call) bool {
+func (cl *cluster) queueLocked(t *track, c *member.Call) bool {
 	if cl.queued.Load() >= maxQueued {
 		return false
 	}
@@ -47,7 +47,7 @@ func (cl *Cluster) queueLocked(t *track, c *member.Call) bool {
 }
 
 // goOn has the router look at a slot. It does not block.
-func (cl *Cluster) goOn(s uint16) {
+func (cl *cluster) goOn(s uint16) {
 	cl.ready.mu.Lock()
 	cl.ready.slots = append(cl.ready.slots, s)
 	cl.ready.mu.Unlock()
@@ -55,7 +55,7 @@ func (cl *Cluster) goOn(s uint16) {
 }
 
 // wakeAll has the router look at every slot that waits.
-func (cl *Cluster) wakeAll() {
+func (cl *cluster) wakeAll() {
 	select {
 	case cl.ready.kick <- struct{}{}:
 	default:
@@ -63,7 +63,7 @@ func (cl *Cluster) wakeAll() {
 }
 
 // route is the one goroutine that carries redirects out, and pays what is owed. It ends with Close.
-func (cl *Cluster) route() {
+func (cl *cluster) route() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	asleep := make(map[uint16]struct{})
@@ -98,7 +98,7 @@ func (cl *Cluster) route() {
 
 // advance does for a slot what its last redirect asks for. done: nothing before goOn says so; else it is
 // to be called again after wait.
-func (cl *Cluster) advance(s uint16, now time.Time) (wait time.Duration, done bool) {
+func (cl *cluster) advance(s uint16, now time.Time) (wait time.Duration, done bool) {
 	t := &cl.tracks[s]
 	t.mu.Lock()
 	d := t.detour
@@ -154,7 +154,7 @@ func reachable(m *master) bool {
 }
 
 // pause lets a slot wait, longer each time, and gives up what has waited too long.
-func (cl *Cluster) pause(t *track, now time.Time) (time.Duration, bool) {
+func (cl *cluster) pause(t *track, now time.Time) (time.Duration, bool) {
 	t.mu.Lock()
 	wait := cl.pauseLocked(t, now)
 	var over []*member.Call
@@ -183,7 +183,7 @@ func (cl *Cluster) pause(t *track, now time.Time) (time.Duration, bool) {
 	return wait, empty
 }
 
-func (cl *Cluster) pauseLocked(t *track, now time.Time) time.Duration {
+func (cl *cluster) pauseLocked(t *track, now time.Time) time.Duration {
 	d := t.detour
 	wait := pauseAfter(d.tries)
 	d.tries++
@@ -192,7 +192,7 @@ func (cl *Cluster) pauseLocked(t *track, now time.Time) time.Duration {
 }
 
 // expire delivers a call of a detour that is not tried any more.
-func (cl *Cluster) expire(c *member.Call) {
+func (cl *cluster) expire(c *member.Call) {
 	cl.queued.Add(-1)
 	switch {
 	case c.Over() && !c.Interrupted:
@@ -205,7 +205,7 @@ func (cl *Cluster) expire(c *member.Call) {
 }
 
 // probe passes the first call on, alone.
-func (cl *Cluster) probe(t *track, to *master, asking bool, now time.Time) {
+func (cl *cluster) probe(t *track, to *master, asking bool, now time.Time) {
 	for {
 		t.mu.Lock()
 		d := t.detour
@@ -241,7 +241,7 @@ func (cl *Cluster) probe(t *track, to *master, asking bool, now time.Time) {
 }
 
 // flush passes all calls on, in order. The detour stays until none is left, so that none can overtake.
-func (cl *Cluster) flush(t *track, to *master) {
+func (cl *cluster) flush(t *track, to *master) {
 	for {
 		t.mu.Lock()
 		d := t.detour
@@ -277,7 +277,7 @@ func (cl *Cluster) flush(t *track, to *master) {
 }
 
 // stamp puts a slot under its master's marker, on a goroutine of its own.
-func (cl *Cluster) stamp(t *track, s uint16, m *master) bool {
+func (cl *cluster) stamp(t *track, s uint16, m *master) bool {
 	t.mu.Lock()
 	t.detour.stamping = true
 	t.mu.Unlock()
@@ -310,7 +310,7 @@ func (cl *Cluster) stamp(t *track, s uint16, m *master) bool {
 }
 
 // abandon ends what is left in detours after everything has been closed.
-func (cl *Cluster) abandon() {
+func (cl *cluster) abandon() {
 	for s := range slot.Count {
 		t := &cl.tracks[s]
 		t.mu.Lock()

@@ -1,6 +1,9 @@
 // Package cluster makes one Redis Cluster one member of a quorum. Each call goes to the master that
 // owns its slot, and follows the slot when it moves.
 //
+// Package cluster is a part of how package redlock works. The compatibility promise does not cover it:
+// any release may change it.
+//
 //	Submit -> track of the slot -> node of its master -> done -> the caller's Sink
 //	                 ^                                    |
 //	                 +------- detour <--- redirected -----+

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -230,7 +231,7 @@ func (f *fake) commands() []string {
 }
 
 // connect opens a cluster of the fakes and waits until it votes everywhere.
-func (fs *fakes) connect(seeds ...string) *Cluster {
+func (fs *fakes) connect(seeds ...string) *cluster {
 	fs.t.Helper()
 	cl := fs.open(func(*node.Config) {}, seeds...)
 	fs.settle(cl)
@@ -239,7 +240,7 @@ func (fs *fakes) connect(seeds ...string) *Cluster {
 
 // open opens a cluster, at all masters unless seeds are named. A busy machine reaches none of the bounds that matter. What is
 // asked of a master that holds a call is asked of another one after DialTimeout.
-func (fs *fakes) open(edit func(*node.Config), seeds ...string) *Cluster {
+func (fs *fakes) open(edit func(*node.Config), seeds ...string) *cluster {
 	fs.t.Helper()
 	if seeds == nil {
 		for _, f := range fs.masters {
@@ -251,7 +252,7 @@ func (fs *fakes) open(edit func(*node.Config), seeds ...string) *Cluster {
 		DialTimeout: 2 * time.Second, StallTimeout: time.Minute, WriteTimeout: time.Minute, BackoffMax: 50 * time.Millisecond,
 	}
 	edit(&c)
-	cl := rt.Must(New(Config{Seeds: seeds, Node: c}))(fs.t)
+	cl := rt.Must(newCluster(Config{Seeds: seeds, Node: c}))(fs.t)
 	fs.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -268,7 +269,7 @@ func becomes(t *testing.T, what string, is func() bool) {
 	}
 }
 
-func (fs *fakes) settle(cl *Cluster) {
+func (fs *fakes) settle(cl *cluster) {
 	fs.t.Helper()
 	becomes(fs.t, "every master votes", func() bool {
 		for s := uint16(0); s < 16384; s += 64 {
@@ -281,7 +282,7 @@ func (fs *fakes) settle(cl *Cluster) {
 }
 
 // moves5 makes slot 5 the second master's in what both masters tell, and waits until the cluster has heard of it.
-func (fs *fakes) moves5(cl *Cluster) {
+func (fs *fakes) moves5(cl *cluster) {
 	fs.t.Helper()
 	fs.grant([]uint16{6, 8191}, []uint16{0, 5, 8192, 16383})
 	cl.refreshSoon()
@@ -308,7 +309,7 @@ func (f *fake) holds(answer string) (held <-chan struct{}, let func()) {
 }
 
 // connected is a cluster of so many fakes that votes everywhere.
-func connected(t *testing.T, masters int) (*fakes, *Cluster) {
+func connected(t *testing.T, masters int) (*fakes, *cluster) {
 	t.Helper()
 	fs := startFakes(t, masters)
 	return fs, fs.connect()
@@ -328,7 +329,7 @@ func newCall(slot uint16, name string) *call {
 	return c
 }
 
-func submit(cl *Cluster, slot uint16, name string) *call {
+func submit(cl *cluster, slot uint16, name string) *call {
 	c := newCall(slot, name)
 	cl.Submit(&c.Call)
 	return c
@@ -351,7 +352,7 @@ func (c *call) answered(t *testing.T) {
 }
 
 // answered submits n calls at once, whose names are numbers, and waits for them.
-func answered(t *testing.T, cl *Cluster, n int, slot func(i int) uint16) {
+func answered(t *testing.T, cl *cluster, n int, slot func(i int) uint16) {
 	t.Helper()
 	var calls []*call
 	for i := range n {
@@ -383,7 +384,7 @@ func TestProcessesOfAClusterAreThoseOfItsMasters(t *testing.T) {
 	require.Len(t, ids, 3)
 	for s := uint16(0); s < 16384; s += 64 {
 		st := cl.StateOf(s)
-		require.Contains(t, cl.Processes(), member.Process{Epoch: st.Epoch, RunID: st.RunID})
+		require.Contains(t, cl.Processes(), ability.Process{Epoch: st.Epoch, RunID: st.RunID})
 	}
 }
 
@@ -440,7 +441,7 @@ func TestMastersThatSendACallRoundInCirclesAreGivenUp(t *testing.T) {
 	fs.masters[1].says(func(string, bool) string { return fs.moved(5, 0) })
 	c := submit(cl, 5, "x").wait(t)
 	require.Equal(t, member.Refused, c.Outcome)
-	require.Equal(t, maxHops, rt.As[*RedirectError](t, c.Err).Hops)
+	require.ErrorContains(t, c.Err, fmt.Sprintf("redirected %d times: ", maxHops))
 	require.Equal(t, member.KindCluster, rt.As[*member.ReplyError](t, c.Err).Kind)
 	require.Equal(t, maxHops+1, len(fs.masters[0].commands())+len(fs.masters[1].commands()))
 }
@@ -480,7 +481,7 @@ func TestCallThatComesBackTravelsAlone(t *testing.T) {
 	})
 	for _, again := range []bool{true, false} {
 		c := newCall(5, "name")
-		c.Item = &member.Item{Batch: "a script", Kind: member.AcquireItem}
+		c.Item = &resp.Item{Batch: "a script", Kind: resp.AcquireItem}
 		cl.Submit(&c.Call)
 		c.answered(t)
 		require.Equal(t, again, c.Item == nil)
@@ -783,7 +784,7 @@ func owedRelease(slot uint16, name string) *call {
 }
 
 // shut closes cl, and waits until it has begun.
-func shut(t *testing.T, cl *Cluster) <-chan error {
+func shut(t *testing.T, cl *cluster) <-chan error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	closed := make(chan error, 1)
@@ -913,7 +914,7 @@ func TestClockOfAClusterIsTheFarthestOfItsMasters(t *testing.T) {
 }
 
 func TestSecondListenPanicsAndTheClusterGoesOn(t *testing.T) {
-	cl, err := New(Config{Seeds: []string{"127.0.0.1:1"}, Node: node.Config{
+	cl, err := newCluster(Config{Seeds: []string{"127.0.0.1:1"}, Node: node.Config{
 		Guard: node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}), DialTimeout: 10 * time.Millisecond,
 	}})
 	require.NoError(t, err)

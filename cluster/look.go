@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -37,14 +38,14 @@ func Topology(ctx context.Context, c Config) ([]Master, error) {
 }
 
 var (
-	_ member.Clocked = (*Cluster)(nil)
-	_ member.Parted  = (*Cluster)(nil)
+	_ ability.Clocked = (*cluster)(nil)
+	_ ability.Parted  = (*cluster)(nil)
 )
 
-// Silence implements member.Parted. The State of the cluster votes if any master votes.
-func (cl *Cluster) Silence() member.Silence {
+// Silence implements ability.Parted. The State of the cluster votes if any master votes.
+func (cl *cluster) Silence() ability.Silence {
 	t := cl.table.Load()
-	var out member.Silence
+	var out ability.Silence
 	slots := make([]int, len(t.masters))
 	for _, at := range t.owner {
 		slots[at]++
@@ -77,9 +78,9 @@ func (cl *Cluster) Silence() member.Silence {
 	return out
 }
 
-// ClockOffset implements member.Clocked. It reports the master whose known clock is farthest from
+// ClockOffset implements ability.Clocked. It reports the master whose known clock is farthest from
 // ours.
-func (cl *Cluster) ClockOffset() (ahead, within time.Duration, ok bool) {
+func (cl *cluster) ClockOffset() (ahead, within time.Duration, ok bool) {
 	for _, m := range cl.table.Load().masters[1:] {
 		if a, w, known := m.node.ClockOffset(); known && (!ok || a.Abs() > ahead.Abs()) {
 			ahead, within, ok = a, w, true

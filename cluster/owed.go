@@ -134,7 +134,7 @@ func (o *owed) none() bool {
 }
 
 // pay sends what is due.
-func (cl *Cluster) pay(now time.Time) (next time.Duration) {
+func (cl *cluster) pay(now time.Time) (next time.Duration) {
 	debts, next := cl.owed.due(now)
 	for _, d := range debts {
 		cl.submit(&d.call, &cl.closed)

@@ -21,7 +21,7 @@ const (
 	ask                   // ASK: another master is about to get the slot; this call alone goes there
 	backoff               // nobody can execute it now
 	stamp                 // the slot is not under its master's marker
-	giveUp                // too many hops: done, with a *RedirectError
+	giveUp                // too many hops: done, with the last redirect
 )
 
 func (a action) String() string {
@@ -121,16 +121,3 @@ func join(host, port, from string) (addr string, ok bool) {
 	}
 	return net.JoinHostPort(host, port), true
 }
-
-// RedirectError reports a call that too many servers redirected.
-type RedirectError struct {
-	Hops int
-	Last *member.ReplyError
-}
-
-func (e *RedirectError) Error() string {
-	return "redirected " + strconv.Itoa(e.Hops) + " times: " + e.Last.Text
-}
-
-// Unwrap returns the last redirect.
-func (e *RedirectError) Unwrap() error { return e.Last }

@@ -108,7 +108,7 @@ func TestPausesOfASlotThatNobodyServes(t *testing.T) {
 }
 
 func TestRoutesAreRecycledClean(t *testing.T) {
-	cl := &Cluster{group: &node.Group{}}
+	cl := &cluster{group: &node.Group{}}
 	for range 100 {
 		c := &member.Call{Result: member.Result{Interrupted: true}}
 		cl.begin(c)

@@ -26,7 +26,7 @@ var (
 )
 
 // refreshSoon wants the topology anew. It does not block.
-func (cl *Cluster) refreshSoon() {
+func (cl *cluster) refreshSoon() {
 	select {
 	case cl.renew <- struct{}{}:
 	default:
@@ -34,7 +34,7 @@ func (cl *Cluster) refreshSoon() {
 }
 
 // refresh is the one goroutine that learns the topology. It ends with Close.
-func (cl *Cluster) refresh() {
+func (cl *cluster) refresh() {
 	timer := time.NewTimer(refreshEvery)
 	defer timer.Stop()
 	failures := 0
@@ -68,14 +68,14 @@ func (cl *Cluster) refresh() {
 }
 
 // tellDropped warns of releases that were dropped. Whoever released must not wait for the Logger: it ends leases.
-func (cl *Cluster) tellDropped() {
+func (cl *cluster) tellDropped() {
 	if cl.dropped.CompareAndSwap(true, false) {
 		cl.log.Warn("too many releases are owed, some are dropped: their keys last until their TTL", "member", cl.name)
 	}
 }
 
 // sleep returns false when the cluster closes.
-func (cl *Cluster) sleep(d time.Duration) bool {
+func (cl *cluster) sleep(d time.Duration) bool {
 	if d <= 0 {
 		return cl.ctx.Err() == nil
 	}
@@ -92,7 +92,7 @@ func (cl *Cluster) sleep(d time.Duration) bool {
 // learn asks one server after the other until one tells a topology that makes sense: the masters that are
 // up, then the seeds, beginning with another one each time. Where a master is not what the last topology
 // said, or is not in it, masters and seeds take turns: whoever is wrong is not believed alone.
-func (cl *Cluster) learn() error {
+func (cl *cluster) learn() error {
 	cl.mu.Lock()
 	var up []*master
 	for _, m := range cl.masters {
@@ -146,7 +146,7 @@ func (cl *Cluster) learn() error {
 	return err
 }
 
-func (cl *Cluster) timeout() time.Duration {
+func (cl *cluster) timeout() time.Duration {
 	if d := cl.cfg.Node.DialTimeout; d > 0 {
 		return d
 	}
@@ -154,12 +154,12 @@ func (cl *Cluster) timeout() time.Duration {
 }
 
 // doubted wants the topology anew, and not from whom it came.
-func (cl *Cluster) doubted() {
+func (cl *cluster) doubted() {
 	cl.doubt.Store(true)
 	cl.refreshSoon()
 }
 
-func (cl *Cluster) askMaster(m *master) ([]masterInfo, error) {
+func (cl *cluster) askMaster(m *master) ([]masterInfo, error) {
 	ctx, cancel := context.WithTimeout(cl.ctx, cl.timeout())
 	defer cancel()
 	r, err := member.Ask(ctx, m.node, member.Command{Cmd: clusterShards})
@@ -178,7 +178,7 @@ func (cl *Cluster) askMaster(m *master) ([]masterInfo, error) {
 	return parseSlots(&r, m.addr)
 }
 
-func (cl *Cluster) askSeed(seed string) ([]masterInfo, error) { return cl.cfg.ask(cl.ctx, seed) }
+func (cl *cluster) askSeed(seed string) ([]masterInfo, error) { return cl.cfg.ask(cl.ctx, seed) }
 
 func (cfg *Config) ask(ctx context.Context, seed string) ([]masterInfo, error) {
 	c := cfg.Node
@@ -209,7 +209,7 @@ func (cfg *Config) dial(addr string) string {
 }
 
 // apply makes a topology the table, opens nodes that are new in it and closes those that are not in it any more.
-func (cl *Cluster) apply(infos []masterInfo) {
+func (cl *cluster) apply(infos []masterInfo) {
 	cl.mu.Lock()
 	if cl.masters == nil {
 		cl.mu.Unlock()
@@ -281,7 +281,7 @@ func (t *table) index(m *master) uint16 {
 }
 
 // moved gives a slot to the master at an address at once, ahead of the next topology.
-func (cl *Cluster) moved(s uint16, addr string) *master {
+func (cl *cluster) moved(s uint16, addr string) *master {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	m, err := cl.openLocked(addr, nil)
@@ -299,7 +299,7 @@ func (cl *Cluster) moved(s uint16, addr string) *master {
 }
 
 // masterAt returns the node for an announced address.
-func (cl *Cluster) masterAt(addr string) *master {
+func (cl *cluster) masterAt(addr string) *master {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	m, err := cl.openLocked(addr, nil)
@@ -313,7 +313,7 @@ var errClosing = errors.New("closing")
 
 // openLocked returns the node for an announced address, and opens it if there is none; slots are those
 // that a topology says it serves.
-func (cl *Cluster) openLocked(addr string, slots *[]uint16) (*master, error) {
+func (cl *cluster) openLocked(addr string, slots *[]uint16) (*master, error) {
 	if m := cl.masters[addr]; m != nil {
 		return m, nil
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// route is what a Cluster notes of a call on its way, the member.Hop of the call.
+// route is what a cluster notes of a call on its way, the member.Hop of the call.
 type route struct {
-	cl     *Cluster
+	cl     *cluster
 	asking bool
 	hops   uint8     // servers that sent the call elsewhere
 	gen    uint64    // of the member when the call came in
@@ -30,7 +30,7 @@ func (r *route) waited() time.Duration {
 }
 
 // begin gives a call its route. Routes are recycled: a call costs no more memory than at a plain member.
-func (cl *Cluster) begin(c *member.Call) {
+func (cl *cluster) begin(c *member.Call) {
 	r, _ := cl.routes.Get().(*route)
 	if r == nil {
 		r = new(route)
@@ -43,7 +43,7 @@ func (cl *Cluster) begin(c *member.Call) {
 func routeOf(c *member.Call) *route { return c.Hop.(*route) }
 
 // forget takes the route back.
-func (cl *Cluster) forget(c *member.Call) {
+func (cl *cluster) forget(c *member.Call) {
 	r := routeOf(c)
 	c.Hop = nil
 	cl.routes.Put(r)

@@ -1,6 +1,9 @@
 // Package member is the contract between a client and a member: one Redis master with one vote, or
 // whatever behaves like one. It decides nothing and does no I/O.
 //
+// Package member is a part of how package redlock works. The compatibility promise does not cover it:
+// any release may change it.
+//
 // A Call goes to a Member and comes back with a Result, exactly once:
 //
 //	Call = Command   what the member is asked
@@ -16,5 +19,5 @@
 // Redis Cluster.
 //
 // Start at Member in member.go, then read Call in call.go. The causes of failures are in error.go.
-// Slotted, Subscriber, Clocked and Parted are abilities that only some members have.
+// internal/ability has what only some members can do.
 package member

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/resp"
 )
 
 // Only what a server may execute later is sent again: never what was answered, nor what it forbids or does not know.
@@ -63,14 +65,14 @@ func TestReleaseThatIsSentAgainSharesNothingWithItsCall(t *testing.T) {
 	var ended atomic.Bool
 	var first, again seen
 	c := &Call{
-		Command:  Command{Cmd: []byte("release"), Tagged: true, Slot: 7, Marks: Marks{Shared: 3}, Item: &Item{Batch: "a script", Kind: ReleaseItem}},
+		Command:  Command{Cmd: []byte("release"), Tagged: true, Slot: 7, Marks: resp.Marks{Shared: 3}, Item: &resp.Item{Batch: "a script", Kind: resp.ReleaseItem}},
 		Delivery: Delivery{Always: true, OweUntil: time.Now(), Ended: &ended},
 		Sink:     &first, Index: 2, Hop: &first, Result: Result{Outcome: NotSent, Err: ErrDown},
 	}
 	copied := c.Again(&again)
 	clear(c.Cmd)
 	want := Call{
-		Command:  Command{Cmd: []byte("release"), Tagged: true, Slot: 7, Marks: Marks{Shared: 3}},
+		Command:  Command{Cmd: []byte("release"), Tagged: true, Slot: 7, Marks: resp.Marks{Shared: 3}},
 		Delivery: Delivery{Always: true, Late: true}, Sink: &again,
 	}
 	if !reflect.DeepEqual(copied, want) {

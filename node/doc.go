@@ -1,6 +1,9 @@
 // Package node makes one Redis server a voter: a member.Member with one ordered command connection,
 // scripts, health and an inbox.
 //
+// Package node is a part of how package redlock works. The compatibility promise does not cover it:
+// any release may change it.
+//
 // The package decides when the server is up, how calls are batched into writes, and which outcome a
 // call has when its connection breaks. It decides what must happen before a new connection carries
 // commands, and which releases the client owes the server afterwards. It leaves to others:

@@ -15,7 +15,7 @@ func (n *Node) Recheck() { n.signalRecheck() }
 // came from another master and was not used before. It returns nil if the slot may be used now.
 func (n *Node) Stamp(ctx context.Context, slot uint16) error { return n.seat.Stamp(ctx, slot) }
 
-// ClockOffset implements member.Clocked. It is as old as the last whole look at the marker that was
+// ClockOffset implements ability.Clocked. It is as old as the last whole look at the marker that was
 // not in front of a call: PingInterval or so, and up to 80 while the client is at rest. Without a
 // restart guard ok is false.
 func (n *Node) ClockOffset() (ahead, within time.Duration, ok bool) {

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
@@ -98,7 +99,7 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen, era: n.seat.Era(),
 		channel: channel, looked: look != nil,
 	}
-	in.channels, _ = l.(member.ChannelListener)
+	in.channels, _ = l.(ability.ChannelListener)
 	var reader sync.WaitGroup
 	reader.Go(func() { link.read(in.read) })
 	defer reader.Wait()
@@ -152,8 +153,8 @@ type inbox struct {
 	err       error // before gone is closed
 
 	channel  string
-	channels member.ChannelListener // hears the other channels; may be nil
-	sent     map[string]struct{}    // those that were subscribed; its owner's
+	channels ability.ChannelListener // hears the other channels; may be nil
+	sent     map[string]struct{}     // those that were subscribed; its owner's
 
 	sharded sharded // of a master of a cluster
 }
@@ -369,10 +370,10 @@ func (in *inbox) push(msg []byte, at time.Time) {
 	}
 }
 
-// Subscribe implements member.Subscriber.
+// Subscribe implements ability.Subscriber.
 func (n *Node) Subscribe(channels ...string) { n.want(1, channels) }
 
-// Unsubscribe implements member.Subscriber.
+// Unsubscribe implements ability.Subscriber.
 func (n *Node) Unsubscribe(channels ...string) { n.want(-1, channels) }
 
 func (n *Node) want(more int, channels []string) {

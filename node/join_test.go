@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/line"
 	hashslot "github.com/redquorum/redquorum/slot"
@@ -53,7 +54,7 @@ func itemWith(letter byte, name, arg, last string) *result {
 	r.Cmd, r.Tagged = r.Cmd[:len(r.Cmd)-len("$3\r\ntag\r\n")], true
 	r.Marks = marks(r.Cmd, 2)
 	r.Slot = hashslot.Of(name)
-	r.Item = &member.Item{Batch: scriptSHA(itemsScript), Kind: map[byte]byte{'a': member.AcquireItem, 'r': member.ReleaseItem}[letter]}
+	r.Item = &resp.Item{Batch: scriptSHA(itemsScript), Kind: map[byte]byte{'a': resp.AcquireItem, 'r': resp.ReleaseItem}[letter]}
 	return r
 }
 
@@ -99,7 +100,7 @@ func unjoin(t *testing.T, args []string) (items []joinedItem, tag string) {
 		if kind < '4' {
 			i.name, bucket = take(&locks), take(&buckets)
 		} else {
-			i.name, bucket, listed = take(&keys), strings.TrimSpace(listed[:member.SlotWidth]), listed[member.SlotWidth:]
+			i.name, bucket, listed = take(&keys), strings.TrimSpace(listed[:resp.SlotWidth]), listed[resp.SlotWidth:]
 			if sharded {
 				if got, want := take(&keys), member.TokensKey+":{"+hashslot.TagOf(hashslot.Of(i.name))+"}"; got != want {
 					t.Errorf("counters of %q: %q", i.name, got)

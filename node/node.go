@@ -10,14 +10,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
 )
 
 var (
-	_ member.Grouped = (*Node)(nil)
-	_ member.Briefed = (*Node)(nil)
+	_ ability.Grouped = (*Node)(nil)
+	_ ability.Briefed = (*Node)(nil)
 )
 
 // Node is one Redis server as a voter. From New on it connects in the background, and connects
@@ -89,16 +90,16 @@ var errConnecting = member.ErrConnecting
 // Name is the address of the server, or the name of the master and its Sentinels.
 func (n *Node) Name() string { return n.name }
 
-// Guarded implements member.Guarded.
+// Guarded implements ability.Guarded.
 func (n *Node) Guarded() bool { return n.cfg.Guard != nil }
 
 // State costs one atomic load.
 func (n *Node) State() member.State { return n.published.Load().state }
 
-// Brief implements member.Briefed.
+// Brief implements ability.Briefed.
 func (n *Node) Brief() member.Brief { return n.published.Load().state.Brief() }
 
-// Waiting implements member.Paced.
+// Waiting implements ability.Paced.
 func (n *Node) Waiting(uint16) (since time.Time, ok bool) {
 	if s := n.published.Load().session; s != nil {
 		return s.waiting()
@@ -141,7 +142,7 @@ func (n *Node) Submit(c *member.Call) {
 	}
 }
 
-// SubmitGroup queues calls one behind the other, with none of others between: see member.Grouped.
+// SubmitGroup queues calls one behind the other, with none of others between: see ability.Grouped.
 // All are queued, or none.
 func (n *Node) SubmitGroup(calls []*member.Call) {
 	for {

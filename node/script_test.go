@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -28,7 +29,7 @@ func scriptCall(source string, args ...string) *result {
 }
 
 // marks reads a script call as a server does. Some keys behind the first one are those that all locks share.
-func marks(cmd []byte, shared int) member.Marks {
+func marks(cmd []byte, shared int) resp.Marks {
 	at := bytes.IndexByte(cmd, '\n') + 1
 	next := func() (text string) {
 		head := bytes.IndexByte(cmd[at:], '\n') + 1
@@ -39,7 +40,7 @@ func marks(cmd []byte, shared int) member.Marks {
 	}
 	next()
 	next()
-	m := member.Marks{Count: uint8(at), Sharing: uint8(shared)}
+	m := resp.Marks{Count: uint8(at), Sharing: uint8(shared)}
 	keys, _ := strconv.Atoi(next())
 	m.Own = uint8(at)
 	for i := range keys {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -77,7 +78,7 @@ func (n *Node) tune(s *session, channel string, l member.Listener) error {
 		session: s, ear: ears.Add(1), node: n, listener: l, channel: channel, era: era,
 		runID: p.state.RunID, id: p.standing.Marker(), gen: p.state.Gen,
 	}
-	in.channels, _ = l.(member.ChannelListener)
+	in.channels, _ = l.(ability.ChannelListener)
 	s.tuned = in
 	if err := in.say("SUBSCRIBE", channel); err != nil {
 		return err

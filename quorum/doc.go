@@ -3,6 +3,9 @@
 //	won   = yes votes ≥ need
 //	lost  = yes votes + votes still open < need
 //
+// Package quorum is a part of how package redlock works. The compatibility promise does not cover it:
+// any release may change it.
+//
 // It decides nothing else, and does no I/O. The Judge decides what an answer means. The Member
 // decides how it is reached (package member). Package redlock decides what a won round is worth,
 // and until when.

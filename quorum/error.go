@@ -6,7 +6,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/printable"
 )
 
 // MemberVote is one member's part in a round.
@@ -50,7 +50,7 @@ func (e *Failure) Error() string {
 	var b strings.Builder
 	name := ""
 	if e.Key != "" {
-		name = " " + member.Quote(e.Key)
+		name = " " + printable.Quote(e.Key)
 	}
 	early := 0
 	for _, v := range e.Votes {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -78,7 +79,7 @@ func (p *Rounds) Start(members []member.Member, q *Question) *Round {
 }
 
 // StartAll starts a round for each question. It submits all of them to one member before it goes on
-// to the next, in one group if the member takes groups (member.Grouped).
+// to the next, in one group if the member takes groups (ability.Grouped).
 func (p *Rounds) StartAll(members []member.Member, questions []Question) []*Round {
 	rounds := make([]*Round, len(questions))
 	for k := range questions {
@@ -92,7 +93,7 @@ func (p *Rounds) StartAll(members []member.Member, questions []Question) []*Roun
 				calls = append(calls, &r.calls[i])
 			}
 		}
-		if g, ok := m.(member.Grouped); ok && len(calls) > 1 {
+		if g, ok := m.(ability.Grouped); ok && len(calls) > 1 {
 			g.SubmitGroup(calls)
 			continue
 		}
@@ -150,7 +151,7 @@ func (r *Round) Done(c *member.Call) {
 	wake := false
 	if r.verdict == Undecided {
 		if r.verdict = Decide(r.yes, r.open, r.Need); r.verdict == Lost {
-			r.verdict = DecideDenied(r.yes, r.no, r.open, r.Need, int(r.Deny))
+			r.verdict = decideDenied(r.yes, r.no, r.open, r.Need, int(r.Deny))
 		}
 		wake = r.verdict != Undecided
 	}
@@ -215,7 +216,7 @@ func (r *Round) silentAt(since time.Time, timeout time.Duration) (at time.Time) 
 	var buf [MaxMembers]time.Time
 	lasts := buf[:0]
 	for i, m := range r.members {
-		if p, ok := m.(member.Paced); ok && open.Has(i) {
+		if p, ok := m.(ability.Paced); ok && open.Has(i) {
 			if last, waits := p.Waiting(r.Slot); waits {
 				lasts = append(lasts, last)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
@@ -318,7 +319,7 @@ func TestFailureTellsCountsAndEveryCause(t *testing.T) {
 	require.Equal(t, member.KindBusy, reply.Kind)
 	require.NoError(t, (&Failure{Votes: []MemberVote{{"a", No, nil}}}).Unwrap())
 	require.NotErrorIs(t, err, errors.New("other"))
-	require.Less(t, len(member.Quote(strings.Repeat("\x00", 5000))), 300)
+	require.Less(t, len(printable.Quote(strings.Repeat("\x00", 5000))), 300)
 }
 
 // A round that can no longer be won waits for the refusals that decide it as well, but not for

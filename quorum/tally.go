@@ -64,27 +64,13 @@ func Decide(yes, open, need int) Verdict {
 	return Undecided
 }
 
-// DecideDenied is Decide for a question to which a number of refusals, deny, is an answer too. A
+// decideDenied is Decide for a question to which a number of refusals, deny, is an answer too. A
 // round that is lost stays undecided while the votes that are open may still make the refusals that
 // it has as many as that.
-func DecideDenied(yes, no, open, need, deny int) Verdict {
+func decideDenied(yes, no, open, need, deny int) Verdict {
 	v := Decide(yes, open, need)
 	if v == Lost && no > 0 && no < deny && no+open >= deny {
 		return Undecided
 	}
 	return v
-}
-
-// Tally applies Decide to a list of votes.
-func Tally(votes []Vote, need int) Verdict {
-	yes, open := 0, 0
-	for _, v := range votes {
-		switch v {
-		case Yes:
-			yes++
-		case Open:
-			open++
-		}
-	}
-	return Decide(yes, open, need)
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -24,10 +25,10 @@ type Client struct {
 	log     *slog.Logger
 	trace   tracers
 	members []member.Member
-	slotted []member.Slotted // nil where a member is one server
-	spread  []member.Spread  // the same
-	perSlot bool             // one of them is not
-	briefed []member.Briefed // nil where only the whole State is told
+	slotted []ability.Slotted // nil where a member is one server
+	spread  []ability.Spread  // the same
+	perSlot bool              // one of them is not
+	briefed []ability.Briefed // nil where only the whole State is told
 	links   []*link
 	need    int
 	uuid    string // this client, at the members: never logged
@@ -97,12 +98,12 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 	c.alive.none = make(chan struct{}, 1)
 	c.changes.ch = make(chan struct{})
 	for _, m := range members {
-		s, _ := m.(member.Slotted)
+		s, _ := m.(ability.Slotted)
 		c.slotted = append(c.slotted, s)
-		p, _ := m.(member.Spread)
+		p, _ := m.(ability.Spread)
 		c.spread = append(c.spread, p)
 		c.perSlot = c.perSlot || s != nil
-		b, _ := m.(member.Briefed)
+		b, _ := m.(ability.Briefed)
 		c.briefed = append(c.briefed, b)
 	}
 	c.keeper.init(c)
@@ -438,12 +439,12 @@ func (c *Client) changed() <-chan struct{} {
 }
 
 // processesOf are the server processes that member i is known to have.
-func (c *Client) processesOf(i int) []member.Process {
+func (c *Client) processesOf(i int) []ability.Process {
 	if s := c.spread[i]; s != nil {
 		return s.Processes()
 	}
 	st := c.members[i].State()
-	return []member.Process{{Epoch: st.Epoch, RunID: st.RunID}}
+	return []ability.Process{{Epoch: st.Epoch, RunID: st.RunID}}
 }
 
 // barDuplicates takes the vote from every member that is one Redis with an earlier one: both have the same process, or each

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
@@ -79,7 +80,7 @@ func TestOpenComparesMembersThatTellNobody(t *testing.T) {
 // spread is a cluster: each slot has a master. It tells nobody that one is up. What asked does comes before each answer.
 type spread struct {
 	Yes
-	masters map[uint16]member.Process
+	masters map[uint16]ability.Process
 	asked   func()
 }
 
@@ -99,15 +100,15 @@ func (s *spread) StateOf(slot uint16) member.State {
 	return st
 }
 
-func (s *spread) Processes() []member.Process { return slices.Collect(maps.Values(s.masters)) }
+func (s *spread) Processes() []ability.Process { return slices.Collect(maps.Values(s.masters)) }
 
 // Votes of one cluster under two names are one vote from the first answer on, whichever masters were reached first.
 func TestOneClusterUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
 	beside := &briefed{at{process: "q"}}
 	at := func(slots ...any) *spread { // slot, epoch, process
-		s := &spread{masters: make(map[uint16]member.Process)}
+		s := &spread{masters: make(map[uint16]ability.Process)}
 		for m := range slices.Chunk(slots, 3) {
-			s.masters[uint16(m[0].(int))] = member.Process{Epoch: uint64(m[1].(int)), RunID: m[2].(string)}
+			s.masters[uint16(m[0].(int))] = ability.Process{Epoch: uint64(m[1].(int)), RunID: m[2].(string)}
 		}
 		return s
 	}
@@ -147,7 +148,7 @@ func TestOneClusterUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
 		c := with(t, one, two)
 		require.Equal(t, "0", votes(c, 2))
 		require.Equal(t, "1", votes(c, 3))
-		one.masters[1], two.masters[1] = member.Process{Epoch: 5, RunID: "p"}, member.Process{Epoch: 5, RunID: "p"}
+		one.masters[1], two.masters[1] = ability.Process{Epoch: 5, RunID: "p"}, ability.Process{Epoch: 5, RunID: "p"}
 		require.Equal(t, "0", votes(c, 1))
 	})
 	t.Run("a third tells that two are one", func(t *testing.T) {

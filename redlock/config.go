@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -306,7 +307,7 @@ func (c Config) checkGuard(members []member.Member) error {
 		if m == nil {
 			all = append(all, badInput("open", "member %d is nil", i+1))
 		}
-		if g, ok := m.(member.Guarded); ok && !g.Guarded() && c.RestartGuard != GuardOff {
+		if g, ok := m.(ability.Guarded); ok && !g.Guarded() && c.RestartGuard != GuardOff {
 			all = append(all, badInput("open", "member %d (%s) has no restart guard: set node.Config.Guard, or let Open make the members with Config.Dialer", i+1, m.Name()))
 		}
 	}

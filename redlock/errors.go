@@ -152,7 +152,7 @@ const (
 )
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("redlock: lease %s (token %d) lost: %s", member.Quote(e.Key), e.Token, e.Reason)
+	return fmt.Sprintf("redlock: lease %s (token %d) lost: %s", printable.Quote(e.Key), e.Token, e.Reason)
 }
 
 // Is reports whether target is ErrLost, or ErrClosed if Client.Close released the lease.
@@ -192,7 +192,7 @@ type keyError struct {
 }
 
 func (e *keyError) Error() string {
-	text := "redlock: " + e.op + " " + member.Quote(e.key) + ": " + e.err.Error()
+	text := "redlock: " + e.op + " " + printable.Quote(e.key) + ": " + e.err.Error()
 	if e.cause != nil {
 		text += ": " + e.cause.Error()
 	}

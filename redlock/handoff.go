@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
@@ -115,7 +115,7 @@ func (h Handoff) Kind() Kind {
 func (h Handoff) Token() uint64 { return h.token }
 
 func (h Handoff) String() string {
-	return fmt.Sprintf(shownHandoff+"%s (%s, token %d)", member.Quote(h.key), h.Kind(), h.token)
+	return fmt.Sprintf(shownHandoff+"%s (%s, token %d)", printable.Quote(h.key), h.Kind(), h.token)
 }
 
 // Format prints the same with every verb of fmt.

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
@@ -32,7 +32,7 @@ func (a *attempt) subscribe() (stop func()) {
 	s.m[theirs][a] = struct{}{}
 	s.mu.Unlock()
 	for _, m := range a.c.members {
-		if m, ok := m.(member.Subscriber); ok {
+		if m, ok := m.(ability.Subscriber); ok {
 			m.Subscribe(theirs, ours)
 		}
 	}
@@ -43,14 +43,14 @@ func (a *attempt) subscribe() (stop func()) {
 		}
 		s.mu.Unlock()
 		for _, m := range a.c.members {
-			if m, ok := m.(member.Subscriber); ok {
+			if m, ok := m.(ability.Subscriber); ok {
 				m.Unsubscribe(theirs, ours)
 			}
 		}
 	}
 }
 
-// Channel implements member.ChannelListener. What is heard here proves nothing: it only makes the
+// Channel implements ability.ChannelListener. What is heard here proves nothing: it only makes the
 // attempt ask.
 func (l *link) Channel(channel string, msg []byte, _ time.Time) {
 	what := wait.Freed

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/latch"
@@ -621,5 +622,5 @@ func wired(all []latch.Arrival) []script.Arrival {
 
 // String tells the name and the round, for logs.
 func (l *Latch) String() string {
-	return fmt.Sprintf("latch %s, round %d", member.Quote(l.name), l.terms.round)
+	return fmt.Sprintf("latch %s, round %d", printable.Quote(l.name), l.terms.round)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -35,7 +36,7 @@ type MemberInfo struct {
 	// any of its masters votes. Locks in the slots of the other masters lack this vote. If the
 	// cluster is the only member, nobody can take those locks. Silent is zero while all masters
 	// vote, and always for a single server.
-	Silent member.Silence
+	Silent ability.Silence
 
 	// ClockAhead is how far the member's wall clock was ahead of this machine's at the last look,
 	// about a PingInterval ago, or up to 80 while the client was idle. ClockWithin is its uncertainty,
@@ -63,10 +64,10 @@ func (c *Client) Members() []MemberInfo {
 		if out[i].State == MemberQuarantined {
 			out[i].Until = st.Quarantine
 		}
-		if m, ok := c.members[i].(member.Clocked); ok {
+		if m, ok := c.members[i].(ability.Clocked); ok {
 			out[i].ClockAhead, out[i].ClockWithin, _ = m.ClockOffset()
 		}
-		if m, ok := c.members[i].(member.Parted); ok {
+		if m, ok := c.members[i].(ability.Parted); ok {
 			out[i].Silent = m.Silence()
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
@@ -69,7 +69,7 @@ func join(locks []*Mutex) *Multi {
 				break
 			}
 			if y.c == x.c {
-				m.err = fmt.Errorf("the name %s is there twice", member.Quote(x.name))
+				m.err = fmt.Errorf("the name %s is there twice", printable.Quote(x.name))
 			}
 		}
 	}
@@ -236,7 +236,7 @@ func (g *gathering) gather(ctx context.Context) error {
 		}
 		g.releaseBehind(j)
 		if name, behind := g.heldBehind(j); behind {
-			return &keyError{op: opLock, key: g.parts[j].want.name, err: ErrOrder, cause: fmt.Errorf("the owner holds %s", member.Quote(name))}
+			return &keyError{op: opLock, key: g.parts[j].want.name, err: ErrOrder, cause: fmt.Errorf("the owner holds %s", printable.Quote(name))}
 		}
 		g.waited = true
 		if err := g.keep(ctx, g.parts[:j]); err != nil {

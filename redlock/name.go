@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/printable"
 )
 
 // ownNames begins the name of each key that the library derives from the name of a lock, or has for a member. No lock has
@@ -45,14 +45,14 @@ func checkPrefix(prefix string, c Config) error {
 	odd := func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(separators, r))
 	}
-	quoted := member.Quote(prefix)
+	quoted := printable.Quote(prefix)
 	switch last := prefix[len(prefix)-1:]; {
 	case len(prefix) > longestPrefix:
 		return fmt.Errorf("the prefix has %d bytes, but at most %d are allowed", len(prefix), longestPrefix)
 	case strings.ContainsFunc(prefix, odd):
 		return fmt.Errorf("the prefix is %s, must have letters and digits of ASCII and %s only", quoted, separators)
 	case !strings.Contains(separators, last):
-		return fmt.Errorf("the prefix is %s, must end with one of %s: use %s", quoted, separators, member.Quote(prefix+":"))
+		return fmt.Errorf("the prefix is %s, must end with one of %s: use %s", quoted, separators, printable.Quote(prefix+":"))
 	case strings.HasPrefix(prefix, ownNames):
 		return fmt.Errorf("the prefix is %s, but names that begin with %s are the library's own keys", quoted, ownNames)
 	case c.Interop && strings.HasPrefix(prefix, theirCounters):
@@ -71,7 +71,7 @@ func (c *Config) nameOf(key string) string { return key[len(c.Prefix):] }
 func (c *Config) own(key string) (name string, err error) {
 	name, ok := strings.CutPrefix(key, c.Prefix)
 	if !ok {
-		return "", fmt.Errorf("the lock %s is not under Config.Prefix, %s", member.Quote(key), member.Quote(c.Prefix))
+		return "", fmt.Errorf("the lock %s is not under Config.Prefix, %s", printable.Quote(key), printable.Quote(c.Prefix))
 	}
 	return name, nil
 }

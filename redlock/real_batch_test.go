@@ -522,8 +522,8 @@ func TestItemThatIsRefusedLeavesNothingAndEndsNothing(t *testing.T) {
 func (s *scripted) chain(cmds ...member.Command) []any {
 	s.Helper()
 	for i := range cmds {
-		if item := *cmds[i].Item; i > 0 && item.Kind == member.AcquireItem {
-			item.Kind += member.Chained
+		if item := *cmds[i].Item; i > 0 && item.Kind == resp.AcquireItem {
+			item.Kind += resp.Chained
 			cmds[i].Item = &item
 		}
 	}

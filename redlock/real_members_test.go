@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -40,11 +41,11 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 			require.Less(t, time.Since(start), time.Minute, what)
 			m = c.Members()[0]
 		}
-		require.Equal(t, member.Silence{}, c.Members()[1].Silent, "one server has no parts")
+		require.Equal(t, ability.Silence{}, c.Members()[1].Silent, "one server has no parts")
 		return m
 	}
 	await("all vote", func(m redlock.MemberInfo) bool {
-		return m.State == redlock.MemberVoting && m.Silent == member.Silence{}
+		return m.State == redlock.MemberVoting && m.Silent == ability.Silence{}
 	})
 
 	flushed := time.Now()

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/explore"
 	"github.com/redquorum/redquorum/internal/faketime"
@@ -382,7 +383,7 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 		}
 		stub := &Client{
 			cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil, nil), members: members,
-			briefed: make([]member.Briefed, len(members)), spread: make([]member.Spread, len(members)),
+			briefed: make([]ability.Briefed, len(members)), spread: make([]ability.Spread, len(members)),
 			need: member.Majority(schedMembers), uuid: clientID(c), closed: make(chan struct{}),
 		}
 		stub.number = func() uint64 { return uint64(s.w.c[c].attempt) }

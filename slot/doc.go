@@ -3,6 +3,9 @@
 //
 //	slot of a key = CRC16-XMODEM(hash tag) mod 16384
 //
+// Package slot is a part of how package redlock works. The compatibility promise does not cover it:
+// any release may change it.
+//
 // A script on a cluster may only touch keys of one slot. So everything that belongs to a lock (its
 // queue, its channel, its token counter) needs a name in the slot of the lock's own name.
 //

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -229,7 +229,7 @@ func latchToJSON(in *redlock.LatchInspection) latchJSON {
 }
 
 func printLatch(w io.Writer, in *redlock.LatchInspection) error {
-	_, err := fmt.Fprintf(w, "%d\n%s: %s\n", in.Remaining, member.Quote(in.Key), latchState(in))
+	_, err := fmt.Fprintf(w, "%d\n%s: %s\n", in.Remaining, printable.Quote(in.Key), latchState(in))
 	if err == nil {
 		printLatchMembers(w, in)
 	}

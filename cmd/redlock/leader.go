@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -72,7 +72,7 @@ The exit code is 0 if somebody leads; 1 if nobody does; 69 if too few members an
 				err = &exitError{exitFailed, nil}
 				l.None = true
 			case errors.Is(err, redlock.ErrNoLeader):
-				return &exitError{exitFailed, fmt.Errorf("nobody leads %s", member.Quote(key))}
+				return &exitError{exitFailed, fmt.Errorf("nobody leads %s", printable.Quote(key))}
 			case err != nil:
 				return endedOr(cmd.Context(), err)
 			}
@@ -159,5 +159,5 @@ func leading(value *string) string {
 	if value == nil {
 		return ""
 	}
-	return ", leads as " + member.Quote(*value)
+	return ", leads as " + printable.Quote(*value)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -90,20 +91,20 @@ func toJSON(in *redlock.Inspection, leads *string) inspectionJSON {
 func headline(in *redlock.Inspection) string {
 	switch {
 	case len(in.Holders) == 0 && answered(in) != nil && foreign(in) > 0:
-		return fmt.Sprintf("%s: not a lock but another key, at %d of %d members", member.Quote(in.Key), foreign(in), len(in.Members))
+		return fmt.Sprintf("%s: not a lock but another key, at %d of %d members", printable.Quote(in.Key), foreign(in), len(in.Members))
 	case len(in.Holders) == 0 && answered(in) != nil:
-		return fmt.Sprintf("%s: unknown, too few members answered", member.Quote(in.Key))
+		return fmt.Sprintf("%s: unknown, too few members answered", printable.Quote(in.Key))
 	case len(in.Holders) == 0:
-		return fmt.Sprintf("%s: not held", member.Quote(in.Key))
+		return fmt.Sprintf("%s: not held", printable.Quote(in.Key))
 	}
 	if reads := readers(in); len(in.Holders) > 3 && len(reads) > 0 {
-		return fmt.Sprintf("%s: held by %d readers, token %d", member.Quote(in.Key), len(in.Holders), greatest(in.Holders))
+		return fmt.Sprintf("%s: held by %d readers, token %d", printable.Quote(in.Key), len(in.Holders), greatest(in.Holders))
 	}
 	var by []string
 	for _, h := range in.Holders {
 		by = append(by, fmt.Sprintf("by %s, token %d, at %d of %d members", told(named(h.Owner, readers(in)[h.Owner]), h.Who), h.Token, h.Votes, len(in.Members)))
 	}
-	return fmt.Sprintf("%s: held %s", member.Quote(in.Key), strings.Join(by, "; "))
+	return fmt.Sprintf("%s: held %s", printable.Quote(in.Key), strings.Join(by, "; "))
 }
 
 // readers are the owners that a member names as readers.
@@ -416,7 +417,7 @@ may draw a greater one. Both pass --verify.
 				return err
 			}
 			if len(in.Holders) == 0 {
-				return &exitError{exitFailed, fmt.Errorf("%s is not held", member.Quote(in.Key))}
+				return &exitError{exitFailed, fmt.Errorf("%s is not held", printable.Quote(in.Key))}
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), greatest(in.Holders))
 			return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -29,7 +30,7 @@ type heldSlotsJSON struct {
 }
 
 func (l *heldSlotsJSON) line(members int) string {
-	line := fmt.Sprintf("%s\tsemaphore\t%d/%d\t%v\t%s by %s", member.Quote(l.Key), l.Votes, members,
+	line := fmt.Sprintf("%s\tsemaphore\t%d/%d\t%v\t%s by %s", printable.Quote(l.Key), l.Votes, members,
 		time.Duration(l.TTLMS)*time.Millisecond, counted(l.Slots, "slot"), counted(l.Holders, "holder"))
 	if l.Limit != nil {
 		line += fmt.Sprintf(", stored limit %d", *l.Limit)
@@ -59,7 +60,7 @@ type foundLatchJSON struct {
 }
 
 func (l *foundLatchJSON) line(members int) string {
-	return fmt.Sprintf("%s\tlatch\t%d/%d\t%v\t%s", member.Quote(l.Key), l.Votes, members,
+	return fmt.Sprintf("%s\tlatch\t%d/%d\t%v\t%s", printable.Quote(l.Key), l.Votes, members,
 		time.Duration(l.TTLMS)*time.Millisecond, l.state)
 }
 

@@ -131,12 +131,12 @@ Redis Cluster or with Sentinels also INFO.
 			}
 			table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 			for _, l := range locks {
-				line := fmt.Sprintf("%s\ttoken %d\t%d/%d\t%v", member.Quote(l.Key), l.Token, l.Votes, len(members), time.Duration(l.TTLMS)*time.Millisecond)
+				line := fmt.Sprintf("%s\ttoken %d\t%d/%d\t%v", printable.Quote(l.Key), l.Token, l.Votes, len(members), time.Duration(l.TTLMS)*time.Millisecond)
 				switch {
 				case l.Readers > 0:
 					line += "\t" + counted(l.Readers, "reader")
 				case l.Leads != nil:
-					line += "\tleads as " + member.Quote(*l.Leads)
+					line += "\tleads as " + printable.Quote(*l.Leads)
 				}
 				switch {
 				case l.Who != "":

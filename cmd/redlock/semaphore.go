@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -254,7 +255,7 @@ func heldSlots(in *redlock.SemaphoreInspection) (n int) {
 
 // permitHeadline says how many slots are held, and what limit is stored.
 func permitHeadline(in *redlock.SemaphoreInspection) string {
-	line := member.Quote(in.Key) + ": semaphore, "
+	line := printable.Quote(in.Key) + ": semaphore, "
 	switch n := heldSlots(in); {
 	case n == 0 && tooFew(permitErrors(in)) != nil:
 		return line + "unknown, too few members answered"

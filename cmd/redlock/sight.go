@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -121,7 +122,7 @@ func (s *sight) print(w io.Writer) error {
 }
 
 func latchLine(in *redlock.LatchInspection) string {
-	return member.Quote(in.Key) + ": latch, " + latchState(in)
+	return printable.Quote(in.Key) + ": latch, " + latchState(in)
 }
 
 // sightLines are what watch has printed last, of the lock, the semaphore and the latch; "": nothing.

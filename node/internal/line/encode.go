@@ -78,25 +78,25 @@ func kindsOf(kinds []byte, calls []*member.Call, sharded, chained bool) (fresh, 
 		before := seen[c.Slot/64]&bit != 0
 		seen[c.Slot/64] |= bit
 		kind := c.Item.Kind
-		if kind == member.ReleaseItem {
+		if kind == resp.ReleaseItem {
 			freed++
 			if bytes.Equal(last, emptyBulk) {
-				kind = member.LeanItem
+				kind = resp.LeanItem
 				lean++
 			}
 			kinds[i] = kind
 			continue
 		}
 		if bytes.Equal(last, ttl) {
-			kind += member.Again
+			kind += resp.Again
 			again++
 		}
 		ttl = last
 		if chained && i > 0 {
-			kind += member.Chained
+			kind += resp.Chained
 		}
 		if sharded || before {
-			kind += member.Repeated
+			kind += resp.Repeated
 		} else {
 			fresh++
 		}
@@ -106,11 +106,11 @@ func kindsOf(kinds []byte, calls []*member.Call, sharded, chained bool) (fresh, 
 }
 
 // isFresh reports whether the lock and the bucket of an item stand in front of those of others: it may be of the steady case.
-func isFresh(kind byte) bool { return kind < member.AcquireItem+member.Repeated }
+func isFresh(kind byte) bool { return kind < resp.AcquireItem+resp.Repeated }
 
 // appendJoined writes calls as one, as the script that carries them wants it. sharded: at a master
 // of a cluster, which takes no keys of several slots; there they are arguments, each with the
-// counters of its own slot. chained: they are a group, see member.Chained.
+// counters of its own slot. chained: they are a group, see resp.Chained.
 func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained bool) []byte {
 	var space [Most]byte
 	kinds := space[:len(calls)]
@@ -143,12 +143,12 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained b
 	}
 	if freed > 0 {
 		for i, c := range calls {
-			if kinds[i] >= member.ReleaseItem {
+			if kinds[i] >= resp.ReleaseItem {
 				b = append(b, c.Cmd[c.Marks.More:c.Marks.Lean]...)
 			}
 		}
 	}
-	var slots [Most * member.SlotWidth]byte
+	var slots [Most * resp.SlotWidth]byte
 	listed := slots[:0]
 	for i, c := range calls {
 		if isFresh(kinds[i]) {
@@ -158,10 +158,10 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained b
 		if sharded {
 			b = guard.AppendTokens(b, c.Slot)
 		}
-		if kinds[i] == member.ReleaseItem {
+		if kinds[i] == resp.ReleaseItem {
 			b = append(b, c.Cmd[c.Marks.Lean:c.Marks.Args]...)
 		}
-		end := len(listed) + member.SlotWidth
+		end := len(listed) + resp.SlotWidth
 		listed = strconv.AppendUint(listed, uint64(c.Slot), 10)
 		for len(listed) < end {
 			listed = append(listed, ' ')
@@ -177,7 +177,7 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained b
 	}
 	for i, c := range calls {
 		end := len(c.Cmd)
-		if kinds[i] == member.LeanItem || kinds[i] < member.ReleaseItem && kinds[i]%2 == 1 {
+		if kinds[i] == resp.LeanItem || kinds[i] < resp.ReleaseItem && kinds[i]%2 == 1 {
 			end = int(c.Marks.Last)
 		}
 		b = append(b, c.Cmd[c.Marks.Owner:end]...)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/resp"
 )
 
 // Script is one Lua source and the name by which Redis calls it.
@@ -87,14 +87,14 @@ func First() []Script {
 
 // batch.lua is sent with these numbers in place of their names.
 var carries = strings.NewReplacer(
-	"CHAINED_KIND", strconv.Itoa(member.AcquireItem+member.Chained),
-	"REPEATED_KIND", strconv.Itoa(member.AcquireItem+member.Repeated), "RELEASE_KIND", strconv.Itoa(member.ReleaseItem),
-	"SLOT_WIDTH", strconv.Itoa(member.SlotWidth),
+	"CHAINED_KIND", strconv.Itoa(resp.AcquireItem+resp.Chained),
+	"REPEATED_KIND", strconv.Itoa(resp.AcquireItem+resp.Repeated), "RELEASE_KIND", strconv.Itoa(resp.ReleaseItem),
+	"SLOT_WIDTH", strconv.Itoa(resp.SlotWidth),
 	"QUEUE_PREFIX", queuePrefix, "WAITERS_PREFIX", waitersPrefix,
 )
 
 // What a batch can carry.
 var (
-	acquireItem = member.Item{Batch: Batch.SHA, Kind: member.AcquireItem}
-	releaseItem = member.Item{Batch: Batch.SHA, Kind: member.ReleaseItem}
+	acquireItem = resp.Item{Batch: Batch.SHA, Kind: resp.AcquireItem}
+	releaseItem = resp.Item{Batch: Batch.SHA, Kind: resp.ReleaseItem}
 )

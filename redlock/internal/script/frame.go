@@ -13,7 +13,7 @@ import (
 type frame struct {
 	buf   *[]byte // the caller's; nil: none
 	b     []byte
-	marks member.Marks
+	marks resp.Marks
 }
 
 // begin opens EVALSHA with so many keys and arguments. The member adds one more argument, its marker id
@@ -78,7 +78,7 @@ func (f *frame) slots(l permit.List) {
 }
 
 // command ends the call: it is about keys in that slot.
-func (f *frame) command(slot uint16, item *member.Item) member.Command {
+func (f *frame) command(slot uint16, item *resp.Item) member.Command {
 	if f.buf != nil {
 		*f.buf = f.b
 	}

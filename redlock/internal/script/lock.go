@@ -46,7 +46,7 @@ type call struct {
 	args   int    // that the call is made with
 	ticket bool   // the last of those is the owner's ticket
 	fixed  string // "" for none
-	item   *member.Item
+	item   *resp.Item
 }
 
 // reach says which keys of its own a call needs besides the name of the lock.

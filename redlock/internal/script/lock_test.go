@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 	"github.com/stretchr/testify/require"
@@ -210,7 +211,7 @@ func TestItemsAreWhatABatchReads(t *testing.T) {
 		kinds[cmd.Item.Kind] = what
 		got, at := words(t, cmd.Cmd)
 		keys := rt.Must(strconv.Atoi(got[2]))(t)
-		own := map[byte]int{member.AcquireItem: 1, member.ReleaseItem: 3}[cmd.Item.Kind]
+		own := map[byte]int{resp.AcquireItem: 1, resp.ReleaseItem: 3}[cmd.Item.Kind]
 		require.EqualValues(t, own, keys-int(cmd.Marks.Sharing), what)
 		require.EqualValues(t, 2, cmd.Marks.Sharing, what)
 		require.Len(t, got, 3+keys+3, what)
@@ -221,8 +222,8 @@ func TestItemsAreWhatABatchReads(t *testing.T) {
 			require.Equal(t, strings.Replace(got[1+keys], "redquorum:q", "redquorum:w", 1), got[2+keys], "the script makes the one from the other")
 		}
 	}
-	require.Equal(t, map[byte]string{member.AcquireItem: "acquire", member.ReleaseItem: "release"}, kinds)
-	require.Zero(t, member.AcquireItem%8, "what is added to it is read from its bits")
+	require.Equal(t, map[byte]string{resp.AcquireItem: "acquire", resp.ReleaseItem: "release"}, kinds)
+	require.Zero(t, resp.AcquireItem%8, "what is added to it is read from its bits")
 	require.Contains(t, Batch.Source, "if kind == 56 then")
 	require.Contains(t, Batch.Source, "if kind < 52 then")
 	for _, l := range []Lock{ExclusiveWithRedisson("k"), Fair("k")} {
