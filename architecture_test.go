@@ -105,7 +105,7 @@ var trusted = map[string]string{
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt base batch buried extend give grant hand lengthen mine pass push raise rejoin release stand " +
 		"time vote wait yield",
-	"node":                       "classify handshake host inbox link node owed parse read repair session shared supervise write",
+	"node":                       "dial direct direct_unix feed handshake host inbox link node owed parse published read repair session shared submit supervise write",
 	"node/internal/line":         "encode line",
 	"node/internal/guard":        "admit guard marker restore rules script watch",
 	"node/internal/guard/script": "announce carry claim count fill lift look mark raise refill rename restore seal stamp waits",

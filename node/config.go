@@ -185,6 +185,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// rotates reports whether the next dial may have other credentials than the last one.
+func (c *Config) rotates() bool { return c.Credentials != nil || c.PasswordFile != "" }
+
+// grace is how long a function of the user has to return after its context ended. One that looks at
+// its context returns by then, and its own error says more than ours.
+func (c *Config) grace() time.Duration { return min(c.DialTimeout/10, 100*time.Millisecond) }
+
 // preloaded are the scripts that are loaded on every new command connection.
 func (c Config) preloaded() []string {
 	if c.Preload == 0 {

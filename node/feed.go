@@ -8,6 +8,7 @@ import (
 // A reader's buffer grows while reads fill it and shrinks when that is over: most clients read a
 // reply now and then, and a busy one reads many at once.
 const (
+	readBuffer = 4 << 10 // at first
 	mostBuffer = 64 << 10
 	lean       = 64 // reads in a row that needed a quarter of the buffer at most
 )

@@ -51,6 +51,7 @@ func (n *Node) connect() (*session, error) {
 		st.Up, st.RunID, st.Err = true, runID, nil
 		p.session, p.err = s, nil
 		n.serving = true
+		n.worked.Store(true)
 	})
 	if n.isClosing() {
 		s.refuse()
@@ -80,19 +81,19 @@ func (n *Node) greet(addr string, spent time.Duration) (*session, error) {
 	return s, nil
 }
 
-// stands publishes the standing that what is owed is paid under, also while the node is closing.
-func (n *Node) stands(a guard.Standing) {
-	n.mu.Lock()
-	p := *n.published.Load()
-	p.standing = a
-	n.publishLocked(&p)
-	n.mu.Unlock()
-	n.deliver()
+// newSession starts the reader of a session over l. It ends after fail; end waits for it, and for the
+// flusher.
+func (n *Node) newSession(l *link) *session {
+	s := &session{node: n, link: l}
+	s.line.Sharded = n.cfg.Shard != nil
+	s.base, s.broken = time.Now(), make(chan struct{})
+	s.woken, s.kick = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.gone.Go(func() { l.read(s.reader) })
+	return s
 }
 
 var (
 	clientID    = resp.Command("CLIENT", "ID")
-	infoServer  = resp.Command("INFO", "server")
 	clusterMyID = resp.Command("CLUSTER", "MYID")
 	hello2      = resp.Command("HELLO", "2")
 	hello3      = resp.Command("HELLO", "3")

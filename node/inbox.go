@@ -184,8 +184,6 @@ func (in *inbox) leave() {
 	}
 }
 
-var quit = resp.Command("QUIT")
-
 // watch pings and waits for the end, with one timer.
 func (in *inbox) watch(ctx context.Context) error {
 	n := in.node

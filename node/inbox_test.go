@@ -147,7 +147,7 @@ func (marked) Pause(<-chan struct{}, time.Duration) error { return nil }
 
 // The same process with another memory: flushed, or marked, between the connections.
 func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
-	n := &Node{ctx: t.Context(), accepting: t.Context()}
+	n := &Node{life: life{ctx: t.Context(), accepting: t.Context()}}
 	n.published.Store(&published{state: member.State{Up: true, RunID: "run", Gen: 2}})
 	n.seat = guard.NewSeat(NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second}), (*host)(n), guard.Terms{Patience: time.Second})
 	n.seat.Join()

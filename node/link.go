@@ -2,26 +2,13 @@ package node
 
 import (
 	"bufio"
-	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
-	"io"
 	"net"
-	"strconv"
-	"strings"
 	"sync/atomic"
-
-	"github.com/mediocregopher/radix/v4"
-	"github.com/mediocregopher/radix/v4/resp"
-	"github.com/mediocregopher/radix/v4/resp/resp3"
-	"github.com/redquorum/redquorum/member"
+	"time"
 )
 
-const (
-	readBuffer   = 4 << 10   // at first; see feed
-	socketBuffer = 256 << 10 // asked of the kernel for sending; see inlineBytes
-)
+// chunk is the most that is written under one write deadline.
+const chunk = 256 << 10
 
 // link is one authenticated connection.
 type link struct {
@@ -31,141 +18,39 @@ type link struct {
 	direct *direct       // to wire; nil: there is no such way
 	socket net.Conn      // below TLS
 	addr   string        // that was dialled
+	limit  time.Duration // of one write of a chunk at most
 }
 
-// dial opens a link to addr: connect, TLS, AUTH and SELECT. ctx bounds all of it.
-func (n *Node) dial(ctx context.Context, addr string) (*link, error) {
-	l := &link{addr: addr}
-	ask, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
-	user, password, err := n.cfg.credentials(ask, n.name)
-	cancel()
-	if err != nil {
-		return nil, err
-	}
-	d := radix.Dialer{
-		AuthUser: user,
-		AuthPass: password,
-		NetDialer: dialFunc(func(ctx context.Context) (net.Conn, error) {
-			wire, err := n.open(ctx, l)
-			if err != nil {
-				return nil, err
+// write writes all of buf, or returns an error.
+func (l *link) write(buf []byte) error {
+	for len(buf) > 0 {
+		part := buf[:min(len(buf), chunk)]
+		n, err := l.direct.write(part)
+		if err != nil {
+			return err
+		}
+		if n < len(part) {
+			if err := l.writeWithin(part[n:]); err != nil {
+				return err
 			}
-			l.source = &ours{Conn: wire}
-			return l.source, nil
-		}),
-		NewRespOpts: func() *resp.Opts {
-			o := resp.NewOpts()
-			o.GetBufferedReader = func(r io.Reader) resp.BufferedReader {
-				l.br = newBuffer(r)
-				return l.br
-			}
-			o.GetBufferedWriter = func(w io.Writer) resp.BufferedWriter { return &writer{w: w} }
-			return o
-		},
-	}
-	if n.cfg.DB != 0 {
-		d.SelectDB = strconv.Itoa(n.cfg.DB)
-	}
-	conn, err := d.Dial(ctx, n.cfg.Network, l.addr)
-	if err != nil {
-		if l.socket != nil {
-			_ = l.socket.Close()
 		}
-		err = withoutSecrets(err, password)
-		if n.cfg.DB != 0 { // SELECT is what other servers do not know
-			err = Expect(ctx, n.one(l.addr), n.expected(), err)
-		}
-		return nil, n.unlessTLS(ctx, l.addr, err)
+		buf = buf[len(part):]
 	}
-	l.source.kept.Store(true)
-	_ = conn.Close() // ends radix's goroutines, and nothing else
-	if l.wire == l.socket {
-		l.direct = newDirect(l.socket)
-	}
-	return l, nil
+	return nil
 }
 
-// one is how to reach one server by itself.
-func (n *Node) one(addr string) Config {
-	c := n.cfg
-	c.Addr, c.Guard, c.Shard, c.Sentinels, c.Scripts = addr, nil, nil, nil, nil
-	return c
-}
-
-type dialFunc func(ctx context.Context) (net.Conn, error)
-
-func (f dialFunc) DialContext(ctx context.Context, _, _ string) (net.Conn, error) { return f(ctx) }
-
-// open makes the connection that radix gets.
-func (n *Node) open(ctx context.Context, l *link) (net.Conn, error) {
-	dial, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
-	socket, err := n.socket(dial, l.addr)
-	cancel()
-	if err != nil {
-		return nil, &dialError{"", err}
+// writeWithin writes what the peer may have to make room for first.
+func (l *link) writeWithin(part []byte) error {
+	if err := l.wire.SetWriteDeadline(time.Now().Add(l.limit)); err != nil {
+		return err
 	}
-	if tcp, ok := socket.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(socketBuffer) // a hint: writes have a deadline in any case
+	if _, err := l.wire.Write(part); err != nil {
+		return err
 	}
-	l.socket, l.wire = socket, socket
-	if n.tls == nil {
-		return socket, nil
+	if l.direct == nil {
+		return nil
 	}
-	lacking := false // a certificate of ours
-	secure := tls.Client(socket, n.tlsFor(l.addr, &lacking))
-	if err := n.handshake(ctx, secure, l.addr); err != nil {
-		_ = socket.Close()
-		step := "TLS: "
-		if other := (*SchemeError)(nil); errors.As(err, &other) || strings.Contains(err.Error(), "tls: ") {
-			step = ""
-		}
-		switch {
-		case errors.Is(err, context.DeadlineExceeded):
-			step = "no answer to the TLS handshake (is this the port for TLS?): "
-		case lacking:
-			err = fmt.Errorf("%w: the server asks for a client certificate and the URL has none (tls_cert, tls_key)", err)
-		}
-		return nil, &dialError{step, err}
-	}
-	l.wire = &secured{secure}
-	return l.wire, nil
-}
-
-// withoutSecrets keeps of an error of radix's Dial what can be relied on to hold no secret. The
-// server may repeat what it was sent with AUTH, in an error or as anything else.
-func withoutSecrets(err error, password string) error {
-	var simple resp3.SimpleError
-	var blob resp3.BlobError
-	var ours *dialError
-	var network net.Error
-	switch {
-	case errors.As(err, &ours):
-		return ours
-	case errors.As(err, &simple):
-		return withhold(classify(simple.S), password)
-	case errors.As(err, &blob):
-		return withhold(classify(string(blob.B)), password)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("AUTH or SELECT: %w", context.DeadlineExceeded)
-	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("AUTH or SELECT: %w", context.Canceled)
-	case errors.As(err, &network):
-		return fmt.Errorf("AUTH or SELECT: %w", network)
-	case err.Error() == "closed": // radix's own, of a type that it does not export
-		return fmt.Errorf("AUTH or SELECT: connection closed by the server: %w", io.ErrUnexpectedEOF)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe):
-		return fmt.Errorf("AUTH or SELECT: connection closed by the server: %w", io.ErrUnexpectedEOF)
-	}
-	return protocolError("answer to AUTH or SELECT")
-}
-
-// withhold drops the text of an error that repeats the password, or by chance looks as if it did.
-func withhold(e *member.ReplyError, password string) *member.ReplyError {
-	if password == "" || !strings.Contains(e.Text, password) {
-		return e
-	}
-	const why = "refused by the server (text withheld: the password occurs in it)"
-	return &member.ReplyError{Kind: e.Kind, Text: why}
+	return l.wire.SetWriteDeadline(time.Time{}) // it would end a later direct write
 }
 
 // cut ends the connection at once and from any goroutine: no farewell of TLS, which could wait for
@@ -174,6 +59,12 @@ func (l *link) cut() {
 	if tcp, ok := l.socket.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
+	_ = l.socket.Close()
+}
+
+// read runs f, which must not return before the connection ends, as the link's reader. Called once.
+func (l *link) read(f func(br *bufio.Reader)) {
+	f(l.br)
 	_ = l.socket.Close()
 }
 
@@ -188,31 +79,4 @@ func (o *ours) Close() error {
 		return nil
 	}
 	return o.Conn.Close()
-}
-
-// read runs f, which must not return before the connection ends, as the link's reader. Called once.
-func (l *link) read(f func(br *bufio.Reader)) {
-	f(l.br)
-	_ = l.socket.Close()
-}
-
-// writer is radix's side of writing: AUTH and SELECT, nothing after that.
-type writer struct {
-	w   io.Writer
-	buf []byte
-}
-
-func (w *writer) Write(p []byte) (int, error) {
-	w.buf = append(w.buf, p...)
-	return len(p), nil
-}
-
-func (w *writer) Flush() error {
-	if len(w.buf) == 0 {
-		return nil
-	}
-	_, err := w.w.Write(w.buf)
-	clear(w.buf) // held the password
-	w.buf = w.buf[:0]
-	return err
 }

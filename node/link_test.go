@@ -205,8 +205,8 @@ func (l *limited) SetWriteDeadline(t time.Time) error {
 	return l.Conn.SetWriteDeadline(t)
 }
 
-// wired is a session that writes to a peer over a socket, and the peer's end.
-func wired(t *testing.T, patience time.Duration) (*session, *limited, net.Conn) {
+// wired is a connection that writes to a peer over a socket, and the peer's end.
+func wired(t *testing.T, patience time.Duration) (*link, *limited, net.Conn) {
 	t.Helper()
 	l := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = l.Close() }()
@@ -214,8 +214,7 @@ func wired(t *testing.T, patience time.Duration) (*session, *limited, net.Conn) 
 	peer := rt.Must(l.Accept())(t)
 	t.Cleanup(func() { _, _ = socket.Close(), peer.Close() })
 	ours := &limited{Conn: socket, waits: make(chan struct{})}
-	n := &Node{cfg: Config{WriteTimeout: patience}}
-	return &session{node: n, link: &link{wire: ours, socket: socket, direct: newDirect(socket)}}, ours, peer
+	return &link{wire: ours, socket: socket, direct: newDirect(socket), limit: patience}, ours, peer
 }
 
 // full is more than the buffers of two sockets take.
@@ -261,10 +260,10 @@ func (c *secret) Write(b []byte) (int, error) {
 
 func TestConnectionWithASocketInItIsNotWrittenToPastItsOwnWrite(t *testing.T) {
 	s, _, _ := wired(t, time.Minute)
-	socket, ok := s.link.socket.(*net.TCPConn)
+	socket, ok := s.socket.(*net.TCPConn)
 	require.True(t, ok)
 	c := &secret{TCPConn: socket}
-	s.link = &link{wire: c, socket: c, direct: newDirect(c)}
+	s = &link{wire: c, socket: c, direct: newDirect(c)}
 	require.NoError(t, s.write([]byte("nobody else reads this")))
 	require.Equal(t, "nobody else reads this", string(c.said))
 }

@@ -1,17 +1,6 @@
 package node
 
-import (
-	"sync/atomic"
-	"time"
-)
-
-// pulse is since when an answer is missing, and whether the supervisor sleeps too long to see it.
-type pulse struct {
-	base     time.Time     // progress counts from here
-	progress atomic.Int64  // ns after base: the last arrival, or the first submission after silence
-	woken    chan struct{} // capacity 1: wakes the supervisor, because a call came and it sleeps for long
-	asleep   time.Time     // until then the supervisor sleeps, if nothing wakes it; guarded by line
-}
+import "time"
 
 // waiting is the moment since when the first call in line has been first, and false if there is
 // none.

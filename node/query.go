@@ -19,14 +19,12 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]member.Reply, error
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: c, name: c.Addr}
-	if c.TLS != nil {
-		n.tls = tlsConfig(c)
-	}
+	var d dialer
+	d.to(c, c.Addr)
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout)
 	defer cancel()
-	l, err := n.dial(ctx, c.Addr)
+	l, err := d.dial(ctx, c.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Addr, err)
 	}
@@ -57,7 +55,7 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]member.Reply, error
 		failed = ctx.Err()
 	}
 	if failed != nil {
-		return nil, fmt.Errorf("%s: %w", c.Addr, n.unlessTLS(whole, c.Addr, failed))
+		return nil, fmt.Errorf("%s: %w", c.Addr, d.unlessTLS(whole, c.Addr, failed))
 	}
 	return replies, nil
 }

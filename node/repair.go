@@ -10,12 +10,6 @@ import (
 // such commands.
 const alone = "TRYAGAIN alone"
 
-// repair is what a session knows of calls that its server did not execute. Guarded by line.
-type repair struct {
-	apart     bool // no more joining
-	reloading int  // SCRIPT LOADs under way after a NOSCRIPT
-}
-
 // repeat puts a call in line again that was not executed: as an EVAL with the source of its script if it was answered
 // NOSCRIPT, and else alone, because it was refused together with others. It reports whether it did; an error says that the call
 // must not be sent again, and neither that the script is not ours.

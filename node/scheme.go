@@ -1,11 +1,6 @@
 package node
 
-import (
-	"errors"
-
-	"github.com/redquorum/redquorum/internal/resp"
-	"github.com/redquorum/redquorum/member"
-)
+import "github.com/redquorum/redquorum/internal/resp"
 
 // SchemeError says that a server is of another kind than its URL says: a server of a Redis Cluster,
 // a server in no cluster, or a Sentinel. Or one of the two speaks TLS, and the other does not.
@@ -58,31 +53,4 @@ func found(mode string, want TargetKind, secure bool, err error) error {
 		return nil
 	}
 	return &SchemeError{what, kind.scheme(secure), err}
-}
-
-// expected is what the server behind this node must be. A master that Sentinels name is a single
-// server.
-func (n *Node) expected() TargetKind {
-	if n.cfg.Shard != nil || n.cfg.kind == RedisCluster {
-		return RedisCluster
-	}
-	return OneServer
-}
-
-// ofKind checks that against INFO.
-func (n *Node) ofKind(info []byte) error {
-	mode := modeOf(info)
-	if n.expected() == RedisCluster && mode == "standalone" {
-		return nil // CLUSTER MYID said it, where it matters
-	}
-	return found(mode, n.expected(), n.cfg.TLS != nil, nil)
-}
-
-// unlessCluster names a refusal that only servers of a cluster make: where INFO is not permitted.
-func (n *Node) unlessCluster(err error) error {
-	var refused *member.ReplyError
-	if n.expected() == OneServer && errors.As(err, &refused) && refused.Kind == member.KindCluster {
-		return found("cluster", OneServer, n.cfg.TLS != nil, refused)
-	}
-	return err
 }

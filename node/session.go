@@ -1,14 +1,11 @@
 package node
 
 import (
-	"cmp"
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
 	"github.com/redquorum/redquorum/node/internal/line"
@@ -43,6 +40,57 @@ type session struct {
 	closing bool         // no calls from outside any more
 }
 
+// writing is who writes what is in line, and when. The line sees to it that each byte is written once, in order.
+type writing struct {
+	kick chan struct{} // capacity 1: wakes the flusher
+
+	trip   atomic.Int64  // ns until an answer came to a write
+	parked atomic.Bool   // calls wait in line for an answer to an earlier write, see holdsLocked
+	probe  atomic.Uint64 // not 0: when so many calls have left the line, the write at probed is answered
+	probed time.Time     // written while probe is 0, read by the reader while it is not
+
+	// guarded by line
+	noted     uint64       // calls that had entered the line when shrink was called last
+	ends      [deep]uint64 // calls that were sent by the last writes
+	writes    int
+	flushing  bool // somebody writes, or the flusher has been woken to
+	turn      bool // with flushing: it is the flusher who writes
+	flusherUp bool // there is a flusher
+	dismissed bool // it ends when there is nothing to write
+	gathering bool // who is to write lets others append before: the right to write, for one who takes it
+}
+
+// reading is the reader's alone.
+type reading struct {
+	now   time.Time
+	heard time.Time    // the last answer arrived; read by the supervisor after end
+	joint member.Reply // of several calls
+	msg   member.Reply // beside the answers
+	held  *member.Call // answered, and its WAIT is not
+}
+
+// repair is what a session knows of calls that its server did not execute. Guarded by line.
+type repair struct {
+	apart     bool // no more joining
+	reloading int  // SCRIPT LOADs under way after a NOSCRIPT
+}
+
+// shared is the inbox of a session.
+type shared struct {
+	pushes bool        // the server sends messages on this connection, too; learnt in the handshake
+	tuned  *inbox      // the last one that was asked for here; the supervisor's
+	mute   atomic.Bool // the inbox was refused here
+	in     *inbox      // to which messages go: the last one that was confirmed here; the reader's
+}
+
+// pulse is since when an answer is missing, and whether the supervisor sleeps too long to see it.
+type pulse struct {
+	base     time.Time     // progress counts from here
+	progress atomic.Int64  // ns after base: the last arrival, or the first submission after silence
+	woken    chan struct{} // capacity 1: wakes the supervisor, because a call came and it sleeps for long
+	asleep   time.Time     // until then the supervisor sleeps, if nothing wakes it; guarded by line
+}
+
 // ending is why a session is over. Guarded by line.
 type ending struct {
 	broken chan struct{} // closed by fail
@@ -57,17 +105,6 @@ const (
 	auth               // AUTH on a connection in use, see authenticate
 	behind             // the PING behind it
 )
-
-// newSession starts the reader of a session over l. It ends after fail; end waits for it, and for the
-// flusher.
-func (n *Node) newSession(l *link) *session {
-	s := &session{node: n, link: l}
-	s.line.Sharded = n.cfg.Shard != nil
-	s.base, s.broken = time.Now(), make(chan struct{})
-	s.woken, s.kick = make(chan struct{}, 1), make(chan struct{}, 1)
-	s.gone.Go(func() { l.read(s.reader) })
-	return s
-}
 
 // broke is why a connection ended: kind is member.ErrBroken or ErrStalled.
 type broke struct{ kind, cause error }
@@ -119,155 +156,9 @@ func (s *session) inFlight() (calls int, size int64) {
 	return s.line.InFlight()
 }
 
-// submit puts c in line, or returns why not; then nothing of c was sent and c is still the
-// caller's. own calls are those of the node: they are queued without limits, and while the session
-// is closing.
-func (s *session) submit(c *member.Call, own bool) error {
-	s.line.Lock()
-	return s.submitLocked(c, own)
-}
-
-// submitLocked is submit. It returns without mu.
-func (s *session) submitLocked(c *member.Call, own bool) error {
-	now := s.node.published.Load()
-	size := line.Size(c, now.tag)
-	calls, inFlight := s.line.InFlight()
-	if err := s.refusesLocked(c, own, now, calls, inFlight+int64(size)); err != nil {
-		s.line.Unlock()
-		return err
-	}
-	if calls == 0 {
-		s.beginLocked(time.Now())
-	}
-	if s.first != nil && !own && !c.Unlooked {
-		s.firstLocked(now)
-	}
-	s.lineUpLocked(c, own, now, size)
-	s.writeLocked(c.Late, calls, inFlight+int64(size))
-	return nil
-}
-
-// submitGroup puts calls in line with none of others between, or returns why not; then they are
-// still the caller's.
-func (s *session) submitGroup(group []*member.Call) error {
-	s.line.Lock()
-	now := s.node.published.Load()
-	calls, size := s.line.InFlight()
-	late, looks := false, false
-	for _, c := range group {
-		size += int64(line.Size(c, now.tag))
-		late = late || c.Late
-		looks = looks || !c.Unlooked
-	}
-	for _, c := range group {
-		if err := s.refusesLocked(c, false, now, calls+len(group)-1, size); err != nil {
-			s.line.Unlock()
-			return err
-		}
-	}
-	if calls == 0 {
-		s.beginLocked(time.Now())
-	}
-	if s.first != nil && looks {
-		s.firstLocked(now)
-	}
-	if s.groupsLocked(group) {
-		s.line.AddGroup(group, now.state.Brief(), now.tag)
-	} else {
-		for _, c := range group {
-			s.lineUpLocked(c, false, now, line.Size(c, now.tag))
-		}
-	}
-	s.writeLocked(late, calls, size)
-	return nil
-}
-
-// refusesLocked says why a call may not enter the line, beside so many calls and, with it, bytes.
-func (s *session) refusesLocked(c *member.Call, own bool, now *published, calls int, size int64) error {
-	switch {
-	case s.broke != nil:
-		return s.err
-	case s.closing && !own:
-		return s.node.errClosed
-	case now.barred != nil && c.Tagged && !c.Always && !own:
-		return now.barred
-	case !own && (calls >= s.node.cfg.MaxCalls || size > int64(s.node.cfg.MaxBytes)):
-		return s.node.errOverflow
-	}
-	return nil
-}
-
-// lineUpLocked puts a call in line, beside what belongs to it.
-func (s *session) lineUpLocked(c *member.Call, own bool, now *published, size int) {
-	of, entry := now.state.Brief(), line.Entry{Call: c, Size: size}
-	if s.node.joins(c) {
-		s.line.Add(entry, of, now.tag, !s.apart)
-		return
-	}
-	if c.Asking() {
-		s.line.Add(line.Entry{Call: ownCall(asking, discard{})}, of, now.tag, false)
-	}
-	if s.node.waits != nil && c.Tagged && !c.Always && !own {
-		entry.Note = acked
-	}
-	s.line.Add(entry, of, now.tag, false)
-	if entry.Note == acked {
-		s.line.Add(line.Entry{Call: s.waitCall()}, of, now.tag, false)
-	}
-}
-
 // ownCall is a call of the node's own, for goroutines that must not write.
 func ownCall(cmd []byte, sink member.Sink) *member.Call {
 	return &member.Call{Command: member.Command{Cmd: cmd}, Delivery: member.Delivery{Late: true}, Sink: sink}
-}
-
-var asking = resp.Command("ASKING")
-
-// ask submits cmds and waits until all are done; an error says that not all were answered or
-// refused. It is the server's own where that said why it was about to close the connection.
-func (n *Node) ask(ctx context.Context, s *session, cmds [][]byte) ([]member.Call, error) {
-	w := &waiter{done: make(chan struct{})}
-	w.left.Store(int32(len(cmds)))
-	calls := make([]member.Call, len(cmds))
-	for i, cmd := range cmds {
-		calls[i] = *ownCall(cmd, w)
-		if s.submit(&calls[i], true) != nil { // broken: those before are done by its reader
-			for range cmds[i:] {
-				w.Done(nil)
-			}
-			break
-		}
-	}
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	var reason error
-	for i := range calls {
-		switch c := &calls[i]; {
-		case c.Outcome != member.Answered && c.Outcome != member.Refused:
-			return nil, cmp.Or(reason, s.cause())
-		case reason == nil && c.Outcome == member.Refused:
-			if refused, ok := c.Err.(*member.ReplyError); ok && !notPermitted(refused) {
-				reason = refused
-			}
-		}
-	}
-	return calls, nil
-}
-
-// waiter is the Sink of several calls; done is closed with the last of them.
-type waiter struct {
-	left atomic.Int32
-	done chan struct{}
-}
-
-// Done implements member.Sink.
-func (w *waiter) Done(*member.Call) {
-	if w.left.Add(-1) == 0 {
-		close(w.done)
-	}
 }
 
 // discard is the Sink of calls whose outcome does not matter.

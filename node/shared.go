@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/ability"
@@ -16,14 +15,6 @@ import (
 // A server that speaks RESP3 sends the messages of the inbox on the commands' connection. Then the
 // inbox is of the commands' process by construction, and ends with the connection. Its owner is the
 // supervisor. The inbox of any other server has a connection and a goroutine of its own: see listen.
-
-// shared is the inbox of a session.
-type shared struct {
-	pushes bool        // the server sends messages on this connection, too; learnt in the handshake
-	tuned  *inbox      // the last one that was asked for here; the supervisor's
-	mute   atomic.Bool // the inbox was refused here
-	in     *inbox      // to which messages go: the last one that was confirmed here; the reader's
-}
 
 // attune sees to it that there is an inbox, if there is a Listener: on s, or on its own. An error ends
 // the session.

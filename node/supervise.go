@@ -23,11 +23,10 @@ func New(c Config) (*Node, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{
-		cfg: c, name: cmp.Or(c.Addr, c.Sentinels.nameOrNone()),
-		done: make(chan struct{}), recheck: make(chan struct{}, 1), alter: make(chan struct{}, 1), listening: make(chan struct{}), suspect: make(chan struct{}, 1), seek: make(chan struct{}, 1),
-		scripts: newScripts(&c), warnings: make(map[string]bool),
-	}
+	n := &Node{scripts: newScripts(&c), suspect: make(chan struct{}, 1), seek: make(chan struct{}, 1)}
+	n.to(c, cmp.Or(c.Addr, c.Sentinels.nameOrNone()))
+	n.recheck, n.alter, n.listening = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
+	n.done, n.warnings = make(chan struct{}), make(map[string]bool)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.accepting, n.refuse = context.WithCancel(n.ctx)
 	n.errOverflow = fmt.Errorf("%s: %w", n.name, member.ErrOverflow)
@@ -36,9 +35,6 @@ func New(c Config) (*Node, error) {
 	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() { n.dropped.Store(true) })
 	if c.MinReplicasAck > 0 {
 		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), strconv.FormatInt(ackPatience.Milliseconds(), 10))
-	}
-	if c.TLS != nil {
-		n.tls = tlsConfig(c)
 	}
 	first := &published{state: member.State{Gen: 1, Acks: n.waits != nil}}
 	n.fall(first, errConnecting)

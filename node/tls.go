@@ -18,20 +18,20 @@ import (
 // unlessTLS names a server that speaks TLS, where it closed a connection without TLS before it
 // answered anything: err is how that ended. It asks the server itself, on another connection, on
 // which nothing secret is sent; not once a connection has worked.
-func (n *Node) unlessTLS(ctx context.Context, addr string, err error) error {
+func (d *dialer) unlessTLS(ctx context.Context, addr string, err error) error {
 	var ours *dialError
 	var refused *member.ReplyError
 	var other *SchemeError
-	if p := n.published.Load(); p != nil && p.state.Epoch > 0 {
+	if d.worked.Load() {
 		return err
 	}
-	if n.tls != nil || n.cfg.Network != "tcp" || errors.As(err, &ours) || errors.As(err, &refused) ||
+	if d.tls != nil || d.cfg.Network != "tcp" || errors.As(err, &ours) || errors.As(err, &refused) ||
 		errors.As(err, &other) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || ctx.Err() != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.DialTimeout)
 	defer cancel()
-	socket, failed := n.socket(ctx, addr)
+	socket, failed := d.socket(ctx, addr)
 	if failed != nil {
 		return err
 	}
@@ -40,14 +40,14 @@ func (n *Node) unlessTLS(ctx context.Context, addr string, err error) error {
 	failed = tls.Client(socket, &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}).HandshakeContext(ctx)
 	var alert *net.OpError // it may want a certificate from us
 	if failed == nil || errors.As(failed, &alert) && alert.Op == "remote error" {
-		return &SchemeError{"a server that speaks TLS", n.cfg.kind.scheme(true), nil}
+		return &SchemeError{"a server that speaks TLS", d.cfg.kind.scheme(true), nil}
 	}
 	return err
 }
 
 // plainly asks a server without TLS whether it is a Redis.
-func (n *Node) plainly(ctx context.Context, addr string) bool {
-	socket, err := n.socket(ctx, addr)
+func (d *dialer) plainly(ctx context.Context, addr string) bool {
+	socket, err := d.socket(ctx, addr)
 	if err != nil {
 		return false
 	}
@@ -74,19 +74,19 @@ func spokenPlainly(answer []byte) bool {
 
 // handshake is that of TLS. A server without it may say nothing to what it takes for the beginning
 // of a long command: so when half of the time has passed, it is asked without.
-func (n *Node) handshake(ctx context.Context, secure *tls.Conn, addr string) error {
+func (d *dialer) handshake(ctx context.Context, secure *tls.Conn, addr string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var asking sync.WaitGroup
 	plain := false // by the goroutine, which is waited for
-	wait := n.cfg.DialTimeout / 2
+	wait := d.cfg.DialTimeout / 2
 	if end, ok := ctx.Deadline(); ok {
 		wait = time.Until(end) / 2
 	}
 	asking.Add(1)
 	ask := time.AfterFunc(wait, func() {
 		defer asking.Done()
-		if plain = n.plainly(ctx, addr); plain {
+		if plain = d.plainly(ctx, addr); plain {
 			cancel()
 		}
 	})
@@ -108,7 +108,7 @@ func (n *Node) handshake(ctx context.Context, secure *tls.Conn, addr string) err
 			plain = spokenPlainly(record.RecordHeader[:])
 		case errors.As(err, &untrusted), errors.As(err, &alert) && alert.Op == "remote error": // that is TLS
 		default: // it closed
-			plain = n.plainly(ctx, addr)
+			plain = d.plainly(ctx, addr)
 		}
 	default:
 		asking.Wait()
@@ -119,7 +119,7 @@ func (n *Node) handshake(ctx context.Context, secure *tls.Conn, addr string) err
 	case errors.Is(err, context.Canceled): // by us, before its time
 		err = fmt.Errorf("no answer to the TLS handshake: %w", context.DeadlineExceeded)
 	}
-	return &SchemeError{"a server that speaks without TLS", n.cfg.kind.scheme(false), err}
+	return &SchemeError{"a server that speaks without TLS", d.cfg.kind.scheme(false), err}
 }
 
 // secured is a TLS connection whose Write gives the reason that the server gave. Under TLS 1.3 the
@@ -152,9 +152,9 @@ const alertWait = 20 * time.Millisecond
 // It notes in lacking that the server asked for a certificate of ours where there is none: under
 // TLS 1.2 it then refuses the handshake without a word about certificates. It may also only have
 // asked, and be content.
-func (n *Node) tlsFor(addr string, lacking *bool) *tls.Config {
-	c := n.tls.Clone()
-	if n.cfg.Sentinels != nil && c.ServerName == "" {
+func (d *dialer) tlsFor(addr string, lacking *bool) *tls.Config {
+	c := d.tls.Clone()
+	if d.cfg.Sentinels != nil && c.ServerName == "" {
 		c.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	if len(c.Certificates) == 0 && c.GetClientCertificate == nil {
@@ -165,16 +165,6 @@ func (n *Node) tlsFor(addr string, lacking *bool) *tls.Config {
 	}
 	return c
 }
-
-// dialError marks an error that came from our own dialer, before anything secret was sent.
-type dialError struct {
-	step string // as a prefix
-	err  error
-}
-
-func (e *dialError) Error() string { return e.step + e.err.Error() }
-
-func (e *dialError) Unwrap() error { return e.err }
 
 func tlsConfig(c Config) *tls.Config {
 	t := c.TLS.Clone()

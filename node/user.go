@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"time"
 )
 
@@ -19,10 +17,6 @@ type DialerError struct {
 func (e *DialerError) Error() string { return fmt.Sprintf("Config.Dialer, of %s: %v", e.Addr, e.Err) }
 
 func (e *DialerError) Unwrap() error { return e.Err }
-
-// grace is how long a function of the user has to return after its context ended. One that looks at
-// its context returns by then, and its own error says more than ours.
-func (c *Config) grace() time.Duration { return min(c.DialTimeout/10, 100*time.Millisecond) }
 
 // within calls f, a function of the user that may ignore ctx, on a goroutine of its own. It returns
 // what f returned, or false when ctx ended grace ago. Then nobody waits for the goroutine any more,
@@ -59,52 +53,12 @@ func stuck(ctx context.Context) error {
 	return fmt.Errorf("it did not return when its context ended: %w", ctx.Err())
 }
 
-// socket opens a connection to addr with the Dialer.
-func (n *Node) socket(ctx context.Context, addr string) (net.Conn, error) {
-	d := n.cfg.Dialer
-	if _, ours := d.(*net.Dialer); ours {
-		return d.DialContext(ctx, n.cfg.Network, addr)
-	}
-	type dialled struct {
-		conn net.Conn
-		err  error
-	}
-	got, returned := within(ctx, n.cfg.grace(), func() (r dialled) {
-		r.conn, r.err = d.DialContext(ctx, n.cfg.Network, addr)
-		return r
-	}, func(late dialled) {
-		if late.conn != nil {
-			_ = late.conn.Close()
-		}
-	})
-	switch {
-	case !returned:
-		return nil, &DialerError{addr, stuck(ctx)}
-	case got.err != nil:
-		return nil, got.err
-	case got.conn == nil:
-		return nil, &DialerError{addr, errors.New("it returned neither a connection nor an error")}
-	}
-	return got.conn, nil
+// dialError marks an error that came from our own dialer, before anything secret was sent.
+type dialError struct {
+	step string // as a prefix
+	err  error
 }
 
-// provided asks Config.Credentials.
-func (c *Config) provided(ctx context.Context) (user, password string, err error) {
-	got, returned := within(ctx, c.grace(), func() (r credentials) {
-		r.user, r.password, r.err = c.Credentials(ctx)
-		return r
-	}, func(credentials) {})
-	switch {
-	case !returned:
-		err = stuck(ctx)
-	case got.err != nil:
-		err = got.err
-	case ctx.Err() != nil:
-		err = fmt.Errorf("they came too late: %w", ctx.Err())
-	case got.password == "": // the default user might do without one, with other permissions
-		err = errors.New("it returned no password")
-	default:
-		return got.user, got.password, nil
-	}
-	return "", "", fmt.Errorf("Config.Credentials: %w", err)
-}
+func (e *dialError) Error() string { return e.step + e.err.Error() }
+
+func (e *dialError) Unwrap() error { return e.err }

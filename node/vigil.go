@@ -61,13 +61,6 @@ func (v *vigil) stalled(since, now time.Time) (_ bool, wait time.Duration) {
 	return stalled, wait
 }
 
-// vigil begins a watch over l. The first look is due in wait.
-func (n *Node) vigil(l *link, wait time.Duration) *vigil {
-	v := &vigil{limit: n.cfg.StallTimeout, unread: func() bool { return n.cfg.unread(l.socket) }}
-	v.plan(time.Now(), wait)
-	return v
-}
-
 // unread reports whether bytes wait in the socket below c that nobody has read. Where that cannot be known it
 // reports false. It does not block, and may be called while others read, write and close.
 func unread(c net.Conn) bool {

@@ -129,10 +129,10 @@ func TestSilentSentinelIsLeft(t *testing.T) {
 	for waiting, want := range map[bool]time.Duration{false: 6 * time.Second, true: 8 * time.Second} {
 		faketime.Test(t, func(t *testing.T) {
 			f := newFake(nil)
-			n := &Node{seek: make(chan struct{}, 1), cfg: Config{
+			n := &Node{seek: make(chan struct{}, 1), dialer: dialer{cfg: Config{
 				Dialer: f, StallTimeout: 2 * time.Second, unread: func(net.Conn) bool { return waiting },
 				Sentinels: &Sentinels{Master: "m", Addrs: []string{"s:1"}},
-			}.withDefaults()}
+			}.withDefaults()}}
 			n.accepting = t.Context()
 			time.AfterFunc(3*time.Second, func() { f.silence(true) }) // behind the PING of 2 s, before that of 4 s
 			began := time.Now()

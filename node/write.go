@@ -3,38 +3,13 @@ package node
 import (
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
 )
 
-const (
-	// chunk is the most that is written under one write deadline.
-	chunk = 256 << 10
-	// leanBuffer is the largest write buffer that is kept while little is written.
-	leanBuffer = 4 << 10
-)
-
-// writing is who writes what is in line, and when. The line sees to it that each byte is written once, in order.
-type writing struct {
-	kick chan struct{} // capacity 1: wakes the flusher
-
-	trip   atomic.Int64  // ns until an answer came to a write
-	parked atomic.Bool   // calls wait in line for an answer to an earlier write, see holdsLocked
-	probe  atomic.Uint64 // not 0: when so many calls have left the line, the write at probed is answered
-	probed time.Time     // written while probe is 0, read by the reader while it is not
-
-	// guarded by line
-	noted     uint64       // calls that had entered the line when shrink was called last
-	ends      [deep]uint64 // calls that were sent by the last writes
-	writes    int
-	flushing  bool // somebody writes, or the flusher has been woken to
-	turn      bool // with flushing: it is the flusher who writes
-	flusherUp bool // there is a flusher
-	dismissed bool // it ends when there is nothing to write
-	gathering bool // who is to write lets others append before: the right to write, for one who takes it
-}
+// leanBuffer is the largest write buffer that is kept while little is written.
+const leanBuffer = 4 << 10
 
 // writeLocked sees to it that what is in line is written, by this goroutine or by another one. calls
 // were in flight before, and size bytes are now. It returns without mu.
@@ -78,7 +53,7 @@ func (s *session) writeInline(others int) {
 	}
 	buf := s.takeLocked()
 	s.line.Unlock()
-	err := s.write(buf)
+	err := s.link.write(buf)
 	s.line.Lock()
 	s.line.Give(buf)
 	s.flushing = !s.line.Empty() && !s.holdsLocked()
@@ -166,37 +141,6 @@ func (s *session) shrink() {
 	}
 }
 
-func (s *session) write(buf []byte) error {
-	for len(buf) > 0 {
-		part := buf[:min(len(buf), chunk)]
-		n, err := s.link.direct.write(part)
-		if err != nil {
-			return err
-		}
-		if n < len(part) {
-			if err := s.writeWithin(part[n:]); err != nil {
-				return err
-			}
-		}
-		buf = buf[len(part):]
-	}
-	return nil
-}
-
-// writeWithin writes what the peer may have to make room for first.
-func (s *session) writeWithin(part []byte) error {
-	if err := s.link.wire.SetWriteDeadline(time.Now().Add(s.node.cfg.WriteTimeout)); err != nil {
-		return err
-	}
-	if _, err := s.link.wire.Write(part); err != nil {
-		return err
-	}
-	if s.link.direct == nil {
-		return nil
-	}
-	return s.link.wire.SetWriteDeadline(time.Time{}) // it would end a later direct write
-}
-
 // wakeLocked leaves the buffer to the flusher. flushing is set.
 func (s *session) wakeLocked() {
 	s.turn = true
@@ -246,7 +190,7 @@ func (s *session) flush() bool {
 		}
 		buf := s.takeLocked()
 		s.line.Unlock()
-		if err := s.write(buf); err != nil {
+		if err := s.link.write(buf); err != nil {
 			s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
 			return false
 		}

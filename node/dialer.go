@@ -1,0 +1,92 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync/atomic"
+
+	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
+)
+
+// Commands that do not differ from server to server.
+var (
+	ping       = resp.Command("PING")
+	quit       = resp.Command("QUIT")
+	asking     = resp.Command("ASKING")
+	infoServer = resp.Command("INFO", "server")
+)
+
+// dialer makes connections to one server, and says what is wrong with one that is not what its Config says.
+type dialer struct {
+	cfg    Config // with its defaults
+	name   string // in errors
+	tls    *tls.Config
+	worked atomic.Bool // a connection has been up
+}
+
+// to makes a dialer for a Config with its defaults.
+func (d *dialer) to(c Config, name string) {
+	d.cfg, d.name = c, name
+	if c.TLS != nil {
+		d.tls = tlsConfig(c)
+	}
+}
+
+// socket opens a connection to addr with the Dialer.
+func (d *dialer) socket(ctx context.Context, addr string) (net.Conn, error) {
+	use := d.cfg.Dialer
+	if _, ours := use.(*net.Dialer); ours {
+		return use.DialContext(ctx, d.cfg.Network, addr)
+	}
+	type dialled struct {
+		conn net.Conn
+		err  error
+	}
+	got, returned := within(ctx, d.cfg.grace(), func() (r dialled) {
+		r.conn, r.err = use.DialContext(ctx, d.cfg.Network, addr)
+		return r
+	}, func(late dialled) {
+		if late.conn != nil {
+			_ = late.conn.Close()
+		}
+	})
+	switch {
+	case !returned:
+		return nil, &DialerError{addr, stuck(ctx)}
+	case got.err != nil:
+		return nil, got.err
+	case got.conn == nil:
+		return nil, &DialerError{addr, errors.New("it returned neither a connection nor an error")}
+	}
+	return got.conn, nil
+}
+
+// expected is what the server behind this node must be. A master that Sentinels name is a single
+// server.
+func (d *dialer) expected() TargetKind {
+	if d.cfg.Shard != nil || d.cfg.kind == RedisCluster {
+		return RedisCluster
+	}
+	return OneServer
+}
+
+// ofKind checks that against INFO.
+func (d *dialer) ofKind(info []byte) error {
+	mode := modeOf(info)
+	if d.expected() == RedisCluster && mode == "standalone" {
+		return nil // CLUSTER MYID said it, where it matters
+	}
+	return found(mode, d.expected(), d.cfg.TLS != nil, nil)
+}
+
+// unlessCluster names a refusal that only servers of a cluster make: where INFO is not permitted.
+func (d *dialer) unlessCluster(err error) error {
+	var refused *member.ReplyError
+	if d.expected() == OneServer && errors.As(err, &refused) && refused.Kind == member.KindCluster {
+		return found("cluster", OneServer, d.cfg.TLS != nil, refused)
+	}
+	return err
+}
