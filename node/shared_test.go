@@ -14,6 +14,7 @@ import (
 	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/node/internal/line"
 )
 
 const agrees = "%3\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n"
@@ -268,8 +269,9 @@ func TestWriteBuffersAreGivenBackWhenLittleIsWritten(t *testing.T) {
 		s.line.Lock()
 		defer s.line.Unlock()
 		for range 2 { // it writes from one while the other is filled
+			s.line.Add(line.Entry{Call: ownCall(ping, discard{})}, member.Brief{}, "", false)
 			require.LessOrEqual(t, cap(s.line.Take()), leanBuffer)
-			s.line.Give(nil)
+			s.line.Give([]byte{})
 		}
 	})(t)
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -164,6 +165,20 @@ func (s *session) lineUpLocked(c *member.Call, own bool, now *published, size in
 	if entry.Note == acked {
 		s.line.Add(line.Entry{Call: s.waitCall()}, of, now.tag, false)
 	}
+}
+
+// writeNext writes what is next in line, whatever else is written, or ends the session. It is called with the line locked and
+// returns so, but the line is not locked meanwhile.
+func (s *session) writeNext() (written bool) {
+	buf := s.line.Take()
+	s.line.Unlock()
+	err := s.link.write(buf)
+	if err != nil {
+		s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
+	}
+	s.line.Lock()
+	s.line.Give(buf)
+	return err == nil
 }
 
 // ask submits cmds and waits until all are done; an error says that not all were answered or

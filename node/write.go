@@ -1,11 +1,8 @@
 package node
 
 import (
-	"fmt"
 	"runtime"
 	"time"
-
-	"github.com/redquorum/redquorum/member"
 )
 
 // leanBuffer is the largest write buffer that is kept while little is written.
@@ -51,19 +48,13 @@ func (s *session) writeInline(others int) {
 		s.line.Unlock()
 		return
 	}
-	buf := s.takeLocked()
-	s.line.Unlock()
-	err := s.link.write(buf)
-	s.line.Lock()
-	s.line.Give(buf)
+	s.countLocked()
+	written := s.writeNext()
 	s.flushing = !s.line.Empty() && !s.holdsLocked()
-	if s.flushing && err == nil { // gathered during the write: not this caller's any more
+	if s.flushing && written { // gathered during the write: not this caller's any more
 		s.wakeLocked()
 	}
 	s.line.Unlock()
-	if err != nil {
-		s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
-	}
 }
 
 // holdsLocked reports whether calls gather before they are written. The reader has them written when an earlier write is
@@ -92,18 +83,16 @@ func (s *session) unsentLocked() uint64 {
 	return calls
 }
 
-// takeLocked takes the buffer for writing. From here on its calls count as sent.
-func (s *session) takeLocked() []byte {
-	buf := s.line.Take()
-	sent := s.line.Sent()
+// countLocked notes that all that is in line is about to be written.
+func (s *session) countLocked() {
+	end := s.line.Queued()
 	s.parked.Store(false)
-	s.ends[s.writes%deep] = sent
+	s.ends[s.writes%deep] = end
 	s.writes++
 	if s.probe.Load() == 0 {
 		s.probed = time.Now()
-		s.probe.Store(sent)
+		s.probe.Store(end)
 	}
-	return buf
 }
 
 // letGo is called by the reader when it has read all that has arrived.
@@ -188,14 +177,11 @@ func (s *session) flush() bool {
 			s.line.Unlock()
 			return stays
 		}
-		buf := s.takeLocked()
+		s.countLocked()
+		written := s.writeNext()
 		s.line.Unlock()
-		if err := s.link.write(buf); err != nil {
-			s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
+		if !written {
 			return false
 		}
-		s.line.Lock()
-		s.line.Give(buf)
-		s.line.Unlock()
 	}
 }

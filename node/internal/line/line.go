@@ -61,9 +61,6 @@ func (l *Line) Queued() uint64 { return l.queued }
 // Answered counts the calls that have left the line. It needs no mutex.
 func (l *Line) Answered() uint64 { return l.answered.Load() }
 
-// Sent counts the calls that Take has returned.
-func (l *Line) Sent() uint64 { return l.sent }
-
 // Unsent counts the calls that Take has not returned yet, and bytes of them.
 func (l *Line) Unsent() (calls uint64, encoded int) { return l.queued - l.sent, len(l.buf) }
 
@@ -162,10 +159,10 @@ func (l *Line) join() {
 	l.items = l.items[:0]
 }
 
-// Take returns what is to be written next, and nothing as long as somebody writes. From here on its calls count as sent. The
-// caller writes all of it, without the mutex, and gives it back, or ends the connection.
+// Take returns what is to be written next, and nil as long as somebody writes. From here on its calls count as sent. The
+// caller writes all of it, without the mutex, or ends the connection, and then gives it back.
 func (l *Line) Take() []byte {
-	if l.taken {
+	if l.taken || l.Empty() {
 		return nil
 	}
 	l.join()
@@ -175,8 +172,11 @@ func (l *Line) Take() []byte {
 	return buf
 }
 
-// Give gives back what Take returned.
+// Give gives back what Take returned. Somebody else's is not given back by nil.
 func (l *Line) Give(buf []byte) {
+	if buf == nil {
+		return
+	}
 	l.taken = false
 	if cap(buf) <= keepBuffer {
 		l.spare = buf[:0]
