@@ -105,14 +105,20 @@ var trusted = map[string]string{
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt base batch buried extend give grant hand lengthen mine pass push raise rejoin release stand " +
 		"time vote wait yield",
-	"node":                       "dial direct direct_unix feed handshake host inbox link node owed parse published read repair session shared submit supervise write",
+	// scripts: the source that a SHA-1 stands for. parse: what a reply says. feed, link, direct: every byte once, in order.
+	// send: one write at a time. submit: a call goes in line with the tag and the state of one moment, behind the look that
+	// is kept. read: the answer goes to the first call, and an error is no vote. repair: what was not executed goes in line
+	// again. published: state, generation and tag change together. hear: a message is of the memory that it came from.
+	// handshake: the former connection is dead, and the marker known, before a connection carries calls. host: what the
+	// guard asks goes in line, too. line: the order, and whose answer it is. encode: the bytes.
+	"node":                       "direct direct_unix feed handshake hear host link parse published read repair scripts send submit",
 	"node/internal/line":         "encode line",
 	"node/internal/guard":        "admit guard marker restore rules script watch",
 	"node/internal/guard/script": "announce carry claim count fill lift look mark raise refill rename restore seal stamp waits",
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 13660
+const trustedLines = 12205
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"regexp"
 	"slices"
 	"strconv"
@@ -86,6 +87,23 @@ func naming(e *member.ReplyError, reply, source string) *member.ReplyError {
 		return e
 	}
 	return &member.ReplyError{Kind: e.Kind, Text: insideScript + ", " + strings.Join(called, " or ") + ": " + said}
+}
+
+// in is the script that c executes: one of ours, or one that it has in full; "" if it is no
+// script.
+func (s *scripts) in(c *member.Call) string {
+	if source, ok := s.of(c); ok {
+		return source
+	}
+	_, rest, ok := bytes.Cut(c.Cmd, []byte("\r\n$4\r\nEVAL\r\n$"))
+	if !ok {
+		return ""
+	}
+	size, source, _ := bytes.Cut(rest, []byte("\r\n"))
+	if n, err := strconv.Atoi(string(size)); err == nil && n >= 0 && n <= len(source) {
+		return string(source[:n])
+	}
+	return ""
 }
 
 // How our scripts call commands, and how they pass them to a function that does (ask in base.lua of

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -89,4 +91,48 @@ func (d *dialer) unlessCluster(err error) error {
 		return found("cluster", OneServer, d.cfg.TLS != nil, refused)
 	}
 	return err
+}
+
+// lifetime is how long the next connection, or one that was authenticated anew, keeps its
+// credentials. 0: for ever. The connections of many clients do not ask in the same moment.
+func (d *dialer) lifetime() time.Duration {
+	every := d.cfg.CredentialsEvery
+	if !d.cfg.rotates() || every <= 0 {
+		return 0
+	}
+	return max(every-d.cfg.jitter(every/10), 1)
+}
+
+// logFailure warns of the first failure in a row and keeps the others for debugging.
+func (d *dialer) logFailure(what string, failures int, err error, wait time.Duration) {
+	level := slog.LevelDebug
+	if failures == 0 {
+		level = slog.LevelWarn
+	}
+	d.cfg.Logger.Log(context.Background(), level, what, "member", d.name, "err", err, "retry_in", wait)
+}
+
+// pause is the time to wait after the k-th failure in a row, which was cause.
+func (d *dialer) pause(k int, cause error) time.Duration {
+	var refused *member.ReplyError
+	var missing *CredentialsError
+	switch auth := errors.As(cause, &refused) && refused.Kind == member.KindAuth; {
+	case d.cfg.rotates() && (auth || errors.As(cause, &missing)):
+		// They may be others next time, and soon: but a provider that fails is not asked in a storm.
+		return d.cfg.jitter(ceiling(k, d.cfg.BackoffMin, AuthBackoff))
+	case auth:
+		return AuthBackoff
+	}
+	return d.cfg.jitter(ceiling(k, d.cfg.BackoffMin, d.cfg.BackoffMax))
+}
+
+func tlsConfig(c Config) *tls.Config {
+	t := c.TLS.Clone()
+	if t.MinVersion == 0 {
+		t.MinVersion = tls.VersionTLS12
+	}
+	if t.ServerName == "" && c.Network == "tcp" && c.Addr != "" {
+		t.ServerName, _, _ = net.SplitHostPort(c.Addr)
+	}
+	return t
 }

@@ -14,7 +14,7 @@
 //
 //	Submit -> line and write buffer, one critical section (submit.go, internal/line)
 //	       -> encoded, alone or with its neighbours (join.go, internal/line)
-//	       -> written by its caller, by a neighbour or by the flusher (write.go, link.go)
+//	       -> written by its caller, by a neighbour or by the flusher (write.go, send.go, link.go)
 //	       -> answered in order by the reader (read.go, parse.go, classify.go) -> Sink.Done
 //
 // and of a connection:
@@ -33,5 +33,5 @@
 // At any other, Listen adds two goroutines: the owner of the inbox and its reader (inbox.go). All have
 // ended when Close returns.
 //
-// Start at Node.Submit in submit.go; the order of a reconnect is in handshake.go and nowhere else.
+// Start at Node.Submit in node.go; the order of a reconnect is in handshake.go and nowhere else.
 package node

@@ -14,19 +14,6 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// where is the address of the server, or of the one that the Sentinels name, and how long it took to
-// learn that.
-func (n *Node) where(ctx context.Context) (addr string, spent time.Duration, _ error) {
-	if n.cfg.Sentinels == nil {
-		return n.cfg.Addr, 0, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, n.cfg.DialTimeout)
-	defer cancel()
-	began := time.Now()
-	addr, err := n.cfg.Sentinels.find(ctx)
-	return addr, time.Since(began), err
-}
-
 // switches is the channel on which Sentinels tell of failovers.
 const switches = "+switch-master"
 

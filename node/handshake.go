@@ -95,38 +95,7 @@ func (n *Node) newSession(l *link) *session {
 var (
 	clientID    = resp.Command("CLIENT", "ID")
 	clusterMyID = resp.Command("CLUSTER", "MYID")
-	hello2      = resp.Command("HELLO", "2")
-	hello3      = resp.Command("HELLO", "3")
 )
-
-// helloOf asks for RESP3, which has messages and answers on one connection, or for the protocol of all
-// servers where a message was refused on the connection of the commands.
-func helloOf(apart bool) []byte {
-	if apart {
-		return hello2
-	}
-	return hello3
-}
-
-// speaks3 reports whether a server that was asked HELLO 3 agreed. Miniredis does, and refuses commands
-// on a connection with subscriptions nevertheless.
-func speaks3(c *member.Call) bool {
-	if c.Outcome != member.Answered {
-		return false
-	}
-	agreed := false
-	for told := c.Reply.Elems; len(told) >= 2; told = told[2:] {
-		switch string(told[0].Str) {
-		case "proto":
-			agreed = told[1].Int == 3
-		case "server":
-			if string(told[1].Str) == "miniredis" {
-				return false
-			}
-		}
-	}
-	return agreed
-}
 
 // introduce is the handshake: it learns who both sides are, and then loads what the server lacks of what
 // Preload says and, if that is the same process and still has our former connection, has it kill that. (To

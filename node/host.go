@@ -102,14 +102,6 @@ func (s *session) resting() bool {
 	return s.first != nil
 }
 
-// firstLocked puts the call that is kept in line.
-func (s *session) firstLocked(now *published) {
-	c := s.first
-	s.first = nil
-	s.ahead()
-	s.lineUpLocked(c, true, now, len(c.Cmd))
-}
-
 // Pause implements guard.Session.
 func (s *session) Pause(news <-chan struct{}, d time.Duration) error {
 	timer := time.NewTimer(d)

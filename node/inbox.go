@@ -1,20 +1,15 @@
 package node
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node/internal/guard"
 	hashslot "github.com/redquorum/redquorum/slot"
 )
 
@@ -93,24 +88,11 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 	if err != nil {
 		return false, err
 	}
-	look := n.seat.LookCommand()
-	in := &inbox{
-		link: link, ear: ears.Add(1), node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
-		confirmed: make(chan struct{}), gone: make(chan struct{}), gen: n.State().Gen, era: n.seat.Era(),
-		channel: channel, looked: look != nil,
-	}
-	in.channels, _ = l.(ability.ChannelListener)
+	in, hello := n.newInbox(link, channel, l)
 	var reader sync.WaitGroup
 	reader.Go(func() { link.read(in.read) })
 	defer reader.Wait()
 	defer link.cut()
-
-	hello := resp.Command("INFO", "server")
-	hello = append(hello, look...)
-	hello = append(hello, resp.Command("SUBSCRIBE", channel)...)
-	if in.named {
-		hello = append(resp.Command("CLIENT", "SETNAME", n.cfg.ClientName), hello...)
-	}
 	if err := in.write(hello); err != nil {
 		return false, err
 	}
@@ -126,37 +108,6 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 	}
 	n.setInbox(in)
 	return true, in.watch(whole)
-}
-
-// ears numbers the inboxes of all nodes: see member.State.
-var ears atomic.Uint64
-
-// inbox is one subscription: of a connection of its own, or of the commands' connection.
-type inbox struct {
-	link     *link    // its own, or nil
-	session  *session // the commands', or nil
-	ear      uint64
-	node     *Node
-	listener member.Listener
-	base     time.Time
-	heard    atomic.Int64  // ns after base: the last arrival
-	count    atomic.Uint64 // arrivals; a clock may stand still between a PING and its answer
-	named    bool          // the first reply is that to CLIENT SETNAME
-	looked   bool          // and there is one to a look at the marker
-
-	confirmed chan struct{}
-	runID     string // before confirmed is closed
-	id        string // of the marker; before confirmed is closed
-	gen       uint64 // of the member, before this connection was made
-	era       uint64 // of the cluster, likewise
-	gone      chan struct{}
-	err       error // before gone is closed
-
-	channel  string
-	channels ability.ChannelListener // hears the other channels; may be nil
-	sent     map[string]struct{}     // those that were subscribed; its owner's
-
-	sharded sharded // of a master of a cluster
 }
 
 func (in *inbox) write(b []byte) error {
@@ -255,119 +206,6 @@ func (in *inbox) watch(ctx context.Context) error {
 	}
 }
 
-// read is the connection's reader.
-func (in *inbox) read(br *bufio.Reader) {
-	in.err = in.messages(br)
-	if errors.Is(in.err, io.EOF) {
-		in.err = fmt.Errorf("closed by the server: %w", io.ErrUnexpectedEOF)
-	}
-	close(in.gone)
-}
-
-func (in *inbox) messages(br *bufio.Reader) error {
-	var r member.Reply
-	if in.named {
-		if err := readReply(br, &r, 0); err != nil {
-			return err
-		}
-	}
-	if err := readReply(br, &r, 0); err != nil {
-		return err
-	}
-	switch r.Kind {
-	case '$':
-		in.runID = resp.Field(r.Str, "run_id:")
-	case '-':
-		if refused := classify(string(r.Str)); !notPermitted(refused) {
-			return fmt.Errorf("INFO: %w", refused)
-		}
-	default:
-		return protocolError("answer to INFO")
-	}
-	if in.looked {
-		if err := in.readMarker(br, &r); err != nil {
-			return err
-		}
-	}
-	for subscribed := false; ; {
-		if err := readReply(br, &r, 0); err != nil {
-			return err
-		}
-		now := time.Now()
-		in.heard.Store(int64(now.Sub(in.base)))
-		in.count.Add(1)
-		switch {
-		case r.Kind == '-':
-			refused := classify(string(r.Str))
-			if !in.shardedRefused(refused) {
-				return fmt.Errorf("SUBSCRIBE: %w", refused)
-			}
-		case r.Kind == '$' && string(r.Str) == "PONG":
-		case r.Kind != '*' || len(r.Elems) == 0:
-			return protocolError("neither a message nor a pong")
-		case string(r.Elems[0].Str) == "subscribe" && !subscribed:
-			subscribed = true
-			close(in.confirmed)
-		case len(r.Elems) == 3:
-			in.take(r.Elems, now)
-		}
-	}
-}
-
-// take takes one message, or the server's word about a subscription behind the first.
-func (in *inbox) take(msg []member.Reply, now time.Time) {
-	if string(msg[0].Str) == "message" && string(msg[1].Str) == in.channel {
-		in.push(msg[2].Str, now)
-		return
-	}
-	channel := string(msg[1].Str)
-	switch string(msg[0].Str) {
-	case "message":
-		if in.channels != nil {
-			in.channels.Channel(channel, msg[2].Str, now)
-		}
-	case "smessage":
-		if strings.HasSuffix(channel, ":"+in.id) { // on this connection there may have been others
-			in.push(msg[2].Str, now)
-		}
-	case "ssubscribe":
-		in.shardedSubscribed(channel, true)
-	case "sunsubscribe": // the slot was given away
-		in.shardedSubscribed(channel, false)
-	case "subscribe":
-		if in.channels != nil {
-			in.channels.Channel(channel, nil, now)
-		}
-	}
-}
-
-// readMarker learns what memory the member has that this connection stands at.
-func (in *inbox) readMarker(br *bufio.Reader, r *member.Reply) error {
-	if err := readReply(br, r, 0); err != nil {
-		return err
-	}
-	if r.Kind == '-' {
-		return fmt.Errorf("marker: %w", classify(string(r.Str)))
-	}
-	var err error
-	in.id, err = guard.MarkerOf(r)
-	return err
-}
-
-// same reports whether the commands go to the same server process, with the same memory, in the
-// same generation.
-func (in *inbox) same(p *published) bool {
-	return p.state.RunID == in.runID && p.state.Gen == in.gen && p.standing.Marker() == in.id && in.era == in.node.seat.Era()
-}
-
-// push delivers a message, unless the commands are known to go to another server process, or to one
-// that forgot meanwhile: their votes are of another generation than this message.
-func (in *inbox) push(msg []byte, at time.Time) {
-	if p := in.node.published.Load(); in.same(p) {
-		in.listener.Push(msg, p.state, at)
-	}
-}
-
 // Subscribe implements ability.Subscriber.
 func (n *Node) Subscribe(channels ...string) { n.want(1, channels) }
 
@@ -447,17 +285,6 @@ func (in *inbox) say(verb string, channels ...string) error {
 	c := &confirmations{in: in, verb: strings.ToLower(verb), left: len(channels)}
 	c.call = *ownCall(cmd, c)
 	return in.session.submit(&c.call, true)
-}
-
-// sharded is the inbox as a sharded channel (Redis 7.0), in the slot of a master where its marker
-// is. What is published there is not sent to all servers of the cluster. It comes besides the other
-// one, to which scripts publish while nobody hears this one: where the server has none, and while
-// the slot is being moved.
-type sharded struct {
-	asked   string // hash tag of the slot it was asked for in, or ""; guarded by Node.mu, as the others
-	heard   string // likewise, where the server confirmed it
-	pending bool   // an answer is to come
-	never   bool   // the server does not know or permit it
 }
 
 // shardedIn is the name of the channel in a slot.

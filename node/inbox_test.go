@@ -124,7 +124,7 @@ func TestPushOfAnotherProcessIsDropped(t *testing.T) {
 	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		var l pushLog
 		for _, runID := range []string{"run-1", "run-0", ""} {
-			in := &inbox{node: n, listener: &l, runID: runID, gen: 1}
+			in := &inbox{node: n, listener: &l, memory: memory{runID: runID, gen: 1}}
 			in.push([]byte("from "+runID), time.Now())
 		}
 		require.Equal(t, []string{"from run-1"}, l.messages(), "delivered")
@@ -157,10 +157,10 @@ func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
 	n.published.Store(&published{state: n.State(), standing: standing})
 	var l pushLog
 	for name, in := range map[string]*inbox{
-		"this one":            {runID: "run", gen: 2, id: "run 5"},
-		"an ended generation": {runID: "run", gen: 1, id: "run 5"},
-		"another marking":     {runID: "run", gen: 2, id: "run 4"},
-		"no marker":           {runID: "run", gen: 2},
+		"this one":            {memory: memory{runID: "run", gen: 2, id: "run 5"}},
+		"an ended generation": {memory: memory{runID: "run", gen: 1, id: "run 5"}},
+		"another marking":     {memory: memory{runID: "run", gen: 2, id: "run 4"}},
+		"no marker":           {memory: memory{runID: "run", gen: 2}},
 	} {
 		in.node, in.listener = n, &l
 		in.push([]byte(name), time.Now())

@@ -2,14 +2,18 @@ package node
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
+)
+
+var (
+	_ ability.Grouped = (*Node)(nil)
+	_ ability.Briefed = (*Node)(nil)
 )
 
 // Node is one Redis server as a voter. From New on it connects in the background, and connects
@@ -47,28 +51,6 @@ type life struct {
 	cancel    context.CancelFunc
 	closeOnce sync.Once
 	done      chan struct{} // the supervisor has ended
-}
-
-// board is what a node publishes.
-type board struct {
-	published atomic.Pointer[published]
-
-	mu         sync.Mutex // guards what follows, and the inbox; held neither during I/O nor around a Listener
-	listener   member.Listener
-	changes    []member.State
-	delivering bool
-	serving    bool // a session was published, and not all of its calls are done
-}
-
-// published is everything that Submit and State look at, replaced as a whole.
-type published struct {
-	state   member.State
-	session *session // nil unless state.Up
-	err     error    // what a call gets while session is nil
-	tag     string   // appended to Tagged calls: the guard's, and where the inbox is sharded
-	barred  error    // not nil while the member may not vote: what a Tagged call gets then
-
-	standing guard.Standing
 }
 
 // hearing is the inbox of a node.
@@ -115,12 +97,6 @@ func (n *Node) Name() string { return n.name }
 // Guarded implements ability.Guarded.
 func (n *Node) Guarded() bool { return n.cfg.Guard != nil }
 
-// State costs one atomic load.
-func (n *Node) State() member.State { return n.published.Load().state }
-
-// Brief implements ability.Briefed.
-func (n *Node) Brief() member.Brief { return n.published.Load().state.Brief() }
-
 // Waiting implements ability.Paced.
 func (n *Node) Waiting(uint16) (since time.Time, ok bool) {
 	if s := n.published.Load().session; s != nil {
@@ -139,42 +115,60 @@ func (n *Node) WhyNot() error {
 	return p.barred
 }
 
-// finish completes a call that has no reply but an error, and takes on the debt of a release that
-// was not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the
-// second has nobody left to pay. Nor does one with a Hop: what is owed then may have to go to
-// another server.
-func (n *Node) finish(c *member.Call, outcome member.Outcome, err error) {
-	c.Outcome, c.Err = outcome, err
-	if !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded && err != n.errClosed && c.Hop == nil {
-		n.owed.add(c)
+// Submit queues c and returns. See member.Member and member.Call.
+//
+// While little is unanswered, the goroutine that calls Submit may write the queue to the socket,
+// because the socket's buffer takes it. If c.Late, another goroutine writes.
+func (n *Node) Submit(c *member.Call) {
+	for {
+		p := n.published.Load()
+		if p.session == nil {
+			c.State = p.state.Brief()
+			n.finish(c, member.NotSent, p.err)
+			return
+		}
+		err := p.session.submit(c, false)
+		if err == nil {
+			return
+		}
+		if n.succeeded(p) {
+			continue
+		}
+		c.State = p.state.Brief()
+		n.finish(c, member.NotSent, err)
+		return
 	}
-	c.Finish()
 }
 
-// logFailure warns of the first failure in a row and keeps the others for debugging.
-func (n *Node) logFailure(what string, failures int, err error, wait time.Duration) {
-	level := slog.LevelDebug
-	if failures == 0 {
-		level = slog.LevelWarn
+// SubmitGroup queues calls one behind the other, with none of others between: see ability.Grouped.
+// All are queued, or none.
+func (n *Node) SubmitGroup(calls []*member.Call) {
+	for {
+		p := n.published.Load()
+		err := p.err
+		if p.session != nil {
+			if err = p.session.submitGroup(calls); err == nil {
+				return
+			}
+			if n.succeeded(p) {
+				continue
+			}
+		}
+		for _, c := range calls {
+			c.State = p.state.Brief()
+			n.finish(c, member.NotSent, err)
+		}
+		return
 	}
-	n.cfg.Logger.Log(n.ctx, level, what, "member", n.name, "err", err, "retry_in", wait)
+}
+
+// succeeded reports whether the session of p has a successor, which is to be tried too.
+func (n *Node) succeeded(p *published) bool {
+	now := n.published.Load()
+	return now.session != nil && now.session != p.session // broke while we looked
 }
 
 func (n *Node) isClosing() bool { return n.accepting.Err() != nil }
-
-// pause is the time to wait after the k-th failure in a row, which was cause.
-func (n *Node) pause(k int, cause error) time.Duration {
-	var refused *member.ReplyError
-	var missing *CredentialsError
-	switch auth := errors.As(cause, &refused) && refused.Kind == member.KindAuth; {
-	case n.cfg.rotates() && (auth || errors.As(cause, &missing)):
-		// They may be others next time, and soon: but a provider that fails is not asked in a storm.
-		return n.cfg.jitter(ceiling(k, n.cfg.BackoffMin, AuthBackoff))
-	case auth:
-		return AuthBackoff
-	}
-	return n.cfg.jitter(ceiling(k, n.cfg.BackoffMin, n.cfg.BackoffMax))
-}
 
 // suspicion has the supervisor look whether the member is what it was.
 func (n *Node) suspicion() {

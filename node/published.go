@@ -2,10 +2,52 @@ package node
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
 )
+
+// board is what a node publishes.
+type board struct {
+	published atomic.Pointer[published]
+
+	mu         sync.Mutex // guards what follows, and the inbox; held neither during I/O nor around a Listener
+	listener   member.Listener
+	changes    []member.State
+	delivering bool
+	serving    bool // a session was published, and not all of its calls are done
+}
+
+// published is everything that Submit and State look at, replaced as a whole.
+type published struct {
+	state   member.State
+	session *session // nil unless state.Up
+	err     error    // what a call gets while session is nil
+	tag     string   // appended to Tagged calls: the guard's, and where the inbox is sharded
+	barred  error    // not nil while the member may not vote: what a Tagged call gets then
+
+	standing guard.Standing
+}
+
+// State costs one atomic load.
+func (n *Node) State() member.State { return n.published.Load().state }
+
+// Brief implements ability.Briefed.
+func (n *Node) Brief() member.Brief { return n.published.Load().state.Brief() }
+
+// finish completes a call that has no reply but an error, and takes on the debt of a release that
+// was not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the
+// second has nobody left to pay. Nor does one with a Hop: what is owed then may have to go to
+// another server.
+func (n *Node) finish(c *member.Call, outcome member.Outcome, err error) {
+	c.Outcome, c.Err = outcome, err
+	if !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded && err != n.errClosed && c.Hop == nil {
+		n.owed.add(c)
+	}
+	c.Finish()
+}
 
 // fall edits p to say that there is no connection, because of cause.
 func (n *Node) fall(p *published, cause error) {

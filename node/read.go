@@ -161,3 +161,53 @@ func (s *session) abandon() {
 		}
 	})
 }
+
+// pushed takes what the server sends beside the answers.
+func (s *session) pushed(br *bufio.Reader) error {
+	if err := readReply(br, &s.msg, 0); err != nil {
+		return err
+	}
+	msg := s.msg.Elems
+	if len(msg) != 3 {
+		return nil // of what we did not ask for
+	}
+	now := time.Now()
+	switch verb := string(msg[0].Str); verb {
+	case "subscribe", "unsubscribe", "ssubscribe":
+		return s.confirmed(verb, now)
+	}
+	if s.in != nil {
+		s.in.take(msg, now)
+	}
+	return nil
+}
+
+// confirmed takes the server's word that one channel of the first call in line is subscribed, or is
+// not any more.
+func (s *session) confirmed(verb string, now time.Time) error {
+	first := s.line.First()
+	if first == nil {
+		return protocolError("a confirmation of nothing")
+	}
+	c, ok := first.Call.Sink.(*confirmations)
+	if !ok || c.verb != verb {
+		return protocolError("a confirmation of something else")
+	}
+	s.now = now
+	s.touch(now)
+	in := c.in
+	if channel := s.msg.Elems[1].Str; verb == "subscribe" && string(channel) == in.channel {
+		s.in = in
+		in.node.change(func(p *published) {
+			if p.session == s {
+				in.node.inbox, in.node.deaf = in, nil
+			}
+		})
+	} else if s.in == in || verb == "ssubscribe" {
+		in.take(s.msg.Elems, now)
+	}
+	if c.left--; c.left == 0 {
+		s.complete(s.line.Pop(), false, false)
+	}
+	return nil
+}

@@ -9,16 +9,6 @@ import (
 	"github.com/redquorum/redquorum/node/internal/line"
 )
 
-// lifetime is how long the next connection, or one that was authenticated anew, keeps its
-// credentials. 0: for ever. The connections of many clients do not ask in the same moment.
-func (n *Node) lifetime() time.Duration {
-	every := n.cfg.CredentialsEvery
-	if !n.cfg.rotates() || every <= 0 {
-		return 0
-	}
-	return max(every-n.cfg.jitter(every/10), 1)
-}
-
 // renewal authenticates the connection of the commands anew. It belongs to the goroutine that looks
 // after the session. Only the question is on a goroutine of its own, so that a provider that hangs
 // holds up nothing. There is one at a time, and it ends when the provider returns.

@@ -165,6 +165,19 @@ func (s *Sentinels) find(ctx context.Context) (string, error) {
 	return s.dial(best.addr), nil
 }
 
+// where is the address of the server, or of the one that the Sentinels name, and how long it took to
+// learn that.
+func (d *dialer) where(ctx context.Context) (addr string, spent time.Duration, _ error) {
+	if d.cfg.Sentinels == nil {
+		return d.cfg.Addr, 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.DialTimeout)
+	defer cancel()
+	began := time.Now()
+	addr, err := d.cfg.Sentinels.find(ctx)
+	return addr, time.Since(began), err
+}
+
 // ofSentinel says which Sentinel an error is of, once: most name the address already.
 func ofSentinel(addr string, err error) error {
 	if strings.HasPrefix(err.Error(), addr+": ") {

@@ -1,20 +1,53 @@
 package node
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/ability"
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
 // A server that speaks RESP3 sends the messages of the inbox on the commands' connection. Then the
 // inbox is of the commands' process by construction, and ends with the connection. Its owner is the
 // supervisor. The inbox of any other server has a connection and a goroutine of its own: see listen.
+
+var (
+	hello2 = resp.Command("HELLO", "2")
+	hello3 = resp.Command("HELLO", "3")
+)
+
+// helloOf asks for RESP3, which has messages and answers on one connection, or for the protocol of all
+// servers where a message was refused on the connection of the commands.
+func helloOf(apart bool) []byte {
+	if apart {
+		return hello2
+	}
+	return hello3
+}
+
+// speaks3 reports whether a server that was asked HELLO 3 agreed. Miniredis does, and refuses commands
+// on a connection with subscriptions nevertheless.
+func speaks3(c *member.Call) bool {
+	if c.Outcome != member.Answered {
+		return false
+	}
+	agreed := false
+	for told := c.Reply.Elems; len(told) >= 2; told = told[2:] {
+		switch string(told[0].Str) {
+		case "proto":
+			agreed = told[1].Int == 3
+		case "server":
+			if string(told[1].Str) == "miniredis" {
+				return false
+			}
+		}
+	}
+	return agreed
+}
 
 // attune sees to it that there is an inbox, if there is a Listener: on s, or on its own. An error ends
 // the session.
@@ -47,10 +80,6 @@ func (n *Node) stopListening() {
 }
 
 // tune makes the inbox of s one of what is published: unless it is, the inbox is subscribed anew.
-//
-// The look that found the marker was answered on s before the subscription is sent on s, and the
-// reader gives messages to the new inbox from its confirmation on. So none from before that marker is
-// taken for one of the generation after it.
 func (n *Node) tune(s *session, channel string, l member.Listener) error {
 	era, p, old := n.seat.Era(), n.published.Load(), s.tuned
 	if old != nil && old.same(p) {
@@ -65,11 +94,7 @@ func (n *Node) tune(s *session, channel string, l member.Listener) error {
 		}
 		channel += ":" + p.standing.Marker()
 	}
-	in := &inbox{
-		session: s, ear: ears.Add(1), node: n, listener: l, channel: channel, era: era,
-		runID: p.state.RunID, id: p.standing.Marker(), gen: p.state.Gen,
-	}
-	in.channels, _ = l.(ability.ChannelListener)
+	in := s.newInbox(p, era, channel, l)
 	s.tuned = in
 	if err := in.say("SUBSCRIBE", channel); err != nil {
 		return err
@@ -100,15 +125,6 @@ func (n *Node) farewell(s *session) {
 	}
 }
 
-// confirmations is the Sink of a command about channels. RESP3 has no answer to it but one push for
-// each channel, in the place of the answer; a refusal is an answer like any other.
-type confirmations struct {
-	call member.Call
-	in   *inbox
-	verb string
-	left int
-}
-
 // Done implements member.Sink. It runs on the reader.
 func (c *confirmations) Done(call *member.Call) {
 	refused, ok := call.Err.(*member.ReplyError)
@@ -130,54 +146,4 @@ func (c *confirmations) Done(call *member.Call) {
 		return
 	}
 	s.fail(member.ErrBroken, fmt.Errorf("%w: %w", errApart, refused))
-}
-
-// pushed takes what the server sends beside the answers.
-func (s *session) pushed(br *bufio.Reader) error {
-	if err := readReply(br, &s.msg, 0); err != nil {
-		return err
-	}
-	msg := s.msg.Elems
-	if len(msg) != 3 {
-		return nil // of what we did not ask for
-	}
-	now := time.Now()
-	switch verb := string(msg[0].Str); verb {
-	case "subscribe", "unsubscribe", "ssubscribe":
-		return s.confirmed(verb, now)
-	}
-	if s.in != nil {
-		s.in.take(msg, now)
-	}
-	return nil
-}
-
-// confirmed takes the server's word that one channel of the first call in line is subscribed, or is
-// not any more.
-func (s *session) confirmed(verb string, now time.Time) error {
-	first := s.line.First()
-	if first == nil {
-		return protocolError("a confirmation of nothing")
-	}
-	c, ok := first.Call.Sink.(*confirmations)
-	if !ok || c.verb != verb {
-		return protocolError("a confirmation of something else")
-	}
-	s.now = now
-	s.touch(now)
-	in := c.in
-	if channel := s.msg.Elems[1].Str; verb == "subscribe" && string(channel) == in.channel {
-		s.in = in
-		in.node.change(func(p *published) {
-			if p.session == s {
-				in.node.inbox, in.node.deaf = in, nil
-			}
-		})
-	} else if s.in == in || verb == "ssubscribe" {
-		in.take(s.msg.Elems, now)
-	}
-	if c.left--; c.left == 0 {
-		s.complete(s.line.Pop(), false, false)
-	}
-	return nil
 }

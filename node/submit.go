@@ -3,72 +3,12 @@ package node
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/line"
 )
-
-var (
-	_ ability.Grouped = (*Node)(nil)
-	_ ability.Briefed = (*Node)(nil)
-)
-
-// Submit queues c and returns. See member.Member and member.Call.
-//
-// While little is unanswered, the goroutine that calls Submit may write the queue to the socket,
-// because the socket's buffer takes it. If c.Late, another goroutine writes.
-func (n *Node) Submit(c *member.Call) {
-	for {
-		p := n.published.Load()
-		if p.session == nil {
-			c.State = p.state.Brief()
-			n.finish(c, member.NotSent, p.err)
-			return
-		}
-		err := p.session.submit(c, false)
-		if err == nil {
-			return
-		}
-		if n.succeeded(p) {
-			continue
-		}
-		c.State = p.state.Brief()
-		n.finish(c, member.NotSent, err)
-		return
-	}
-}
-
-// SubmitGroup queues calls one behind the other, with none of others between: see ability.Grouped.
-// All are queued, or none.
-func (n *Node) SubmitGroup(calls []*member.Call) {
-	for {
-		p := n.published.Load()
-		err := p.err
-		if p.session != nil {
-			if err = p.session.submitGroup(calls); err == nil {
-				return
-			}
-			if n.succeeded(p) {
-				continue
-			}
-		}
-		for _, c := range calls {
-			c.State = p.state.Brief()
-			n.finish(c, member.NotSent, err)
-		}
-		return
-	}
-}
-
-// succeeded reports whether the session of p has a successor, which is to be tried too.
-func (n *Node) succeeded(p *published) bool {
-	now := n.published.Load()
-	return now.session != nil && now.session != p.session // broke while we looked
-}
 
 // submit puts c in line, or returns why not; then nothing of c was sent and c is still the
 // caller's. own calls are those of the node: they are queued without limits, and while the session
@@ -148,6 +88,14 @@ func (s *session) refusesLocked(c *member.Call, own bool, now *published, calls 
 	return nil
 }
 
+// firstLocked puts the call that is kept in line.
+func (s *session) firstLocked(now *published) {
+	c := s.first
+	s.first = nil
+	s.ahead()
+	s.lineUpLocked(c, true, now, len(c.Cmd))
+}
+
 // lineUpLocked puts a call in line, beside what belongs to it.
 func (s *session) lineUpLocked(c *member.Call, own bool, now *published, size int) {
 	of, entry := now.state.Brief(), line.Entry{Call: c, Size: size}
@@ -165,20 +113,6 @@ func (s *session) lineUpLocked(c *member.Call, own bool, now *published, size in
 	if entry.Note == acked {
 		s.line.Add(line.Entry{Call: s.waitCall()}, of, now.tag, false)
 	}
-}
-
-// writeNext writes what is next in line, whatever else is written, or ends the session. It is called with the line locked and
-// returns so, but the line is not locked meanwhile.
-func (s *session) writeNext() (written bool) {
-	buf := s.line.Take()
-	s.line.Unlock()
-	err := s.link.write(buf)
-	if err != nil {
-		s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
-	}
-	s.line.Lock()
-	s.line.Give(buf)
-	return err == nil
 }
 
 // ask submits cmds and waits until all are done; an error says that not all were answered or

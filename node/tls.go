@@ -165,14 +165,3 @@ func (d *dialer) tlsFor(addr string, lacking *bool) *tls.Config {
 	}
 	return c
 }
-
-func tlsConfig(c Config) *tls.Config {
-	t := c.TLS.Clone()
-	if t.MinVersion == 0 {
-		t.MinVersion = tls.VersionTLS12
-	}
-	if t.ServerName == "" && c.Network == "tcp" && c.Addr != "" {
-		t.ServerName, _, _ = net.SplitHostPort(c.Addr)
-	}
-	return t
-}

@@ -1,0 +1,21 @@
+package node
+
+import (
+	"fmt"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+// writeNext writes what is next in line, whatever else is written, or ends the session. It is called with the line locked and
+// returns so, but the line is not locked meanwhile.
+func (s *session) writeNext() (written bool) {
+	buf := s.line.Take()
+	s.line.Unlock()
+	err := s.link.write(buf)
+	if err != nil {
+		s.fail(member.ErrBroken, fmt.Errorf("write: %w", err))
+	}
+	s.line.Lock()
+	s.line.Give(buf)
+	return err == nil
+}
