@@ -154,11 +154,7 @@ func (a *attempt) do(s *wait.Step, now time.Time) {
 			a.register(s, now).Free()
 		}
 	case wait.Yield:
-		for _, o := range s.Offers {
-			a.ask(opYield, quorum.Set(0).With(o.Member), now, a.b.Part(), func(b *[]byte) member.Command {
-				return a.wire.Yield(b, a.owner, o.Given.Token(), a.b.Part(), a.c.cfg.Entry, o.Ticket)
-			}, false).Free()
-		}
+		a.yield(s, now)
 	case wait.Claim:
 		a.claim(s, now)
 	case wait.Raise:
@@ -330,6 +326,15 @@ func (a *attempt) register(s *wait.Step, now time.Time) *quorum.Round {
 		}
 		return a.wire.Wait(b, a.owner, a.b.Part(), a.c.cfg.Entry, s.Ticket)
 	}, false)
+}
+
+// yield gives up the votes of a step: they count no more.
+func (a *attempt) yield(s *wait.Step, now time.Time) {
+	for _, o := range s.Offers {
+		a.ask(opYield, quorum.Set(0).With(o.Member), now, a.b.Part(), func(b *[]byte) member.Command {
+			return a.wire.Yield(b, a.owner, o.Given.Token(), a.b.Part(), a.c.cfg.Entry, o.Ticket)
+		}, false).Free()
+	}
 }
 
 // claim submits the claims of a step, and then its waits.

@@ -379,7 +379,7 @@ func (l *link) Push(msg []byte, st member.State, at time.Time) {
 		l.c.watches.hear(l.i, msg, st, at)
 		return
 	}
-	if h := l.c.holds.get(p.N); h != nil && h.owner == p.Owner {
+	if h := l.c.holds.get(p.N); h != nil {
 		h.hear(l.i, p, st, at)
 	}
 }

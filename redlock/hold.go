@@ -176,8 +176,8 @@ var errReply = errors.New("reply of an unexpected shape")
 
 // hear takes a push for the owner.
 func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
-	if h.ended.Load() {
-		return // the release that ended it stands behind the grant and frees it
+	if p.Owner != h.owner || h.ended.Load() {
+		return // or the release that ended it stands behind the grant and frees it
 	}
 	counts, regained := false, false
 	h.mu.Lock()
