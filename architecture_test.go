@@ -100,7 +100,7 @@ var trusted = map[string]string{
 	"quorum":                  "round set tally",
 	"member":                  "call majority member",
 	"redlock/internal/core":   "confirm doc giveup renewal term validity votes",
-	"redlock":                 "attempt client handoff hold keeper lease obtain",
+	"redlock":                 "calls hold lease renewal states",
 	"redlock/internal/permit": "permit",
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt base batch buried extend give grant hand lengthen mine pass push raise rejoin release stand " +
@@ -118,7 +118,7 @@ var trusted = map[string]string{
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 12205
+const trustedLines = 11452
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
@@ -181,7 +181,11 @@ func TestOnlyTheProbeOfAnAttemptOpensItsVotes(t *testing.T) {
 	}
 	for _, file := range rt.Must(filepath.Glob("redlock/*.go"))(t) {
 		if !strings.HasSuffix(file, "_test.go") {
-			require.NotRegexp(t, `(core|wait)\.Probe`, string(rt.Must(os.ReadFile(file))(t)), file)
+			text := string(rt.Must(os.ReadFile(file))(t))
+			require.NotRegexp(t, `(core|wait)\.Probe`, text, file)
+			if name := strings.TrimSuffix(filepath.Base(file), ".go"); !slices.Contains(strings.Fields(trusted["redlock"]), name) {
+				require.NotRegexp(t, `core\.\w+\{`, text, "%s makes what the core makes of what members say", file)
+			}
 		}
 	}
 }

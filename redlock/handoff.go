@@ -332,3 +332,44 @@ func (c *Client) tookOver(l *Lease, v quorum.Verdict, no int) error {
 	}
 	return ErrNoQuorum
 }
+
+// handOff leaves the votes to the client that adopts the lease, which releases them on connections of its own. No call that
+// takes a vote or a place begins from now on.
+func (h *hold) handOff() {
+	h.c.holds.remove(h)
+	h.mu.Lock()
+	h.ended.Store(true)
+	h.mu.Unlock()
+}
+
+// settle waits until no call of the owner is under way by which a member may give a vote, or a place in its queue; or until
+// late has ended, or the lease is over.
+func (h *hold) settle(late context.Context, over <-chan struct{}) {
+	for ; h != nil; h = h.from {
+		h.mu.Lock()
+		settled := h.settled
+		if h.taking+h.b.Taking() > 0 && settled == nil {
+			settled = make(chan struct{})
+			h.settled = settled
+		}
+		h.mu.Unlock()
+		if settled == nil {
+			continue
+		}
+		select {
+		case <-settled:
+		case <-late.Done():
+			return
+		case <-over:
+			return
+		}
+	}
+}
+
+// settledLocked tells who waits for the last call under way.
+func (h *hold) settledLocked() {
+	if h.settled != nil && h.taking+h.b.Taking() == 0 {
+		close(h.settled)
+		h.settled = nil
+	}
+}

@@ -1,17 +1,14 @@
 package redlock
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
-	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
@@ -53,23 +50,6 @@ type hold struct {
 // name is that of the lock.
 func (h *hold) name() string { return h.c.cfg.nameOf(h.wire.Name) }
 
-// ask submits one question about the hold to some members.
-func (h *hold) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func(*[]byte) member.Command, late bool) *quorum.Round {
-	cmd := h.c.buffer()
-	command := encode(cmd)
-	r := h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: op, Sent: sent, TTL: ttl, To: to, Need: h.b.Need(), Judge: h,
-		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
-	})
-	h.c.buffers.Put(cmd)
-	return r
-}
-
-// raise lifts the counters of members to the token.
-func (h *hold) raise(to quorum.Set, token int64, now time.Time, late bool) *quorum.Round {
-	return h.ask(opRaise, to, now, h.terms.ttl, func(b *[]byte) member.Command { return h.having().Raise(b, h.owner, token) }, late)
-}
-
 // lift brings members whose votes are not those of the lease into step. Nobody waits for it.
 func (h *hold) lift(to quorum.Set, token int64, now time.Time) {
 	if mend := h.terms.kind.mend; mend != nil {
@@ -77,18 +57,6 @@ func (h *hold) lift(to quorum.Set, token int64, now time.Time) {
 		return
 	}
 	h.raise(to, token, now, true).Free()
-}
-
-// having is the lock with what the owner has won of it, or is about to.
-func (h *hold) having() *script.Lock { return h.holding(h.b.Permits()) }
-
-// holding is the lock with what its owner has of it; nil: the calls do not say.
-func (h *hold) holding(p permit.List) *script.Lock {
-	if p == nil {
-		return &h.wire
-	}
-	l := h.wire.Holding(p)
-	return &l
 }
 
 // raiseLate brings a member whose vote came after the decision, and lies below the token, back into
@@ -284,23 +252,6 @@ func (h *hold) gone(late bool) {
 	h.leave()
 }
 
-// releaseFormer frees the votes that an adoption has not moved. They are the lease's, and nobody else has the former owner.
-func (h *hold) releaseFormer(late bool) {
-	if !h.adopted {
-		return
-	}
-	now, cmd := time.Now(), h.c.buffer()
-	h.mu.Lock()
-	held, longest := h.b.Permits(), max(h.longest, h.c.cfg.Entry)
-	h.mu.Unlock()
-	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opRelease, Sent: now, To: quorum.All(len(h.c.members)), Need: h.b.Need(), Judge: withdrawal{},
-		Command:  h.holding(held).Release(cmd, h.former, ""),
-		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
-	}).Free()
-	h.c.buffers.Put(cmd)
-}
-
 // leave tells Close when nothing about the hold is left to be submitted.
 func (h *hold) leave() {
 	h.mu.Lock()
@@ -310,169 +261,6 @@ func (h *hold) leave() {
 	if first {
 		h.c.alive.leave()
 	}
-}
-
-// handOff leaves the votes to the client that adopts the lease, which releases them on connections of its own. No call that
-// takes a vote or a place begins from now on.
-func (h *hold) handOff() {
-	h.c.holds.remove(h)
-	h.mu.Lock()
-	h.ended.Store(true)
-	h.mu.Unlock()
-}
-
-// settle waits until no call of the owner is under way by which a member may give a vote, or a place in its queue; or until
-// late has ended, or the lease is over.
-func (h *hold) settle(late context.Context, over <-chan struct{}) {
-	for ; h != nil; h = h.from {
-		h.mu.Lock()
-		settled := h.settled
-		if h.taking+h.b.Taking() > 0 && settled == nil {
-			settled = make(chan struct{})
-			h.settled = settled
-		}
-		h.mu.Unlock()
-		if settled == nil {
-			continue
-		}
-		select {
-		case <-settled:
-		case <-late.Done():
-			return
-		case <-over:
-			return
-		}
-	}
-}
-
-// settledLocked tells who waits for the last call under way.
-func (h *hold) settledLocked() {
-	if h.settled != nil && h.taking+h.b.Taking() == 0 {
-		close(h.settled)
-		h.settled = nil
-	}
-}
-
-// withdrawal is the Judge of what the client asks for and does not use.
-type withdrawal struct{}
-
-// Judge implements quorum.Judge.
-func (withdrawal) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
-	return wait.VoteOf(c.Outcome, false)
-}
-
-// rejoined books the answer to a rejoin, by which the member may have taken the lease back, or keeps
-// a wish for it.
-func (h *hold) rejoined(r *quorum.Round, c *member.Call) {
-	if c.Outcome == member.Answered && c.Reply.Int == 0 {
-		h.mu.Lock()
-		h.b.Wishes(c.Index, c.State.Gen, r.Sent)
-		h.mu.Unlock()
-	}
-	h.took()
-}
-
-// takes books calls that may take a vote or a place. It reports false if the hold has ended: they must not go out then.
-func (h *hold) takes(calls int) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended.Load() {
-		return false
-	}
-	h.taking += calls
-	return true
-}
-
-// took books the end of one of them.
-func (h *hold) took() {
-	h.mu.Lock()
-	h.taking--
-	h.settledLocked()
-	h.mu.Unlock()
-}
-
-// lacks reports whether the lease has no vote of a member, which is about to be asked for it then.
-func (h *hold) lacks(i int, now time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	lacks := h.b.Lacks(i, now)
-	if lacks {
-		h.b.Submitted(i)
-	}
-	return lacks
-}
-
-// regain asks members to give the lease back, outside of a renewal. A semaphore's free the owner's
-// other slots and its place in line, and give it the slots of the lease if these are free. For those
-// that are another's there, they keep a wish for that long; members of other locks do so for the TTL.
-func (h *hold) regain(to quorum.Set, ttl, wish time.Duration) {
-	if !h.c.alive.enter() {
-		return
-	}
-	defer h.c.alive.leave() // not before what overtaken makes of it is submitted
-	if !h.takes(to.Len()) {
-		return
-	}
-	now := time.Now()
-	h.mu.Lock()
-	token, _ := h.b.Late(0)
-	h.mu.Unlock()
-	h.c.keeper.rejoins.Add(int64(to.Len()))
-	cmd := h.c.buffer()
-	h.adoptFirst(cmd, to, ttl, now)
-	wire := h.having().Wishing(wish)
-	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opRejoin, Sent: now, TTL: ttl, To: to, Need: 1, Judge: regained{h},
-		Command: wire.Rejoin(cmd, h.owner, ttl, token), Delivery: member.Delivery{Late: true, Ended: &h.ended},
-	}).Free()
-	h.c.buffers.Put(cmd)
-	for i := range h.c.members {
-		if to.Has(i) {
-			h.overtaken(i)
-		}
-	}
-}
-
-// adoptFirst has members that an adoption has not reached move the vote, which is the former owner's still.
-func (h *hold) adoptFirst(cmd *[]byte, to quorum.Set, ttl time.Duration, now time.Time) {
-	if h.former == "" {
-		return
-	}
-	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opExtend, Sent: now, To: to, Need: 1, Judge: withdrawal{},
-		Command: h.having().Adopt(cmd, h.owner, h.former, ttl), Delivery: member.Delivery{Late: true, Ended: &h.ended},
-	}).Free()
-}
-
-// regained hears the answers to regain.
-type regained struct{ h *hold }
-
-// Judge implements quorum.Judge.
-func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
-	h, i := r.h, c.Index
-	h.c.keeper.regained()
-	took := c.Outcome == member.Answered && c.Reply.Int > 0
-	yes := took && c.State.Gen == h.c.briefOf(i, h.wire.Slot()).Gen
-	h.mu.Lock()
-	switch {
-	case yes:
-		h.b.Renewed(i, c.State.Gen, true, round.Sent.Add(clock.Validity(round.TTL, h.c.cfg.Drift)))
-	case c.Outcome == member.Answered && h.b.Permits() != nil:
-		h.b.GaveUp(i)
-	}
-	h.mu.Unlock()
-	if h.c.trace.request != nil {
-		h.requested(round, c)
-	}
-	h.rejoined(round, c)
-	return wait.VoteOf(c.Outcome, yes)
-}
-
-// asks notes the TTL of a request.
-func (h *hold) asks(ttl time.Duration) {
-	h.mu.Lock()
-	h.longest = max(h.longest, ttl)
-	h.mu.Unlock()
 }
 
 // overtaken is called after a call that may take a vote was submitted to member i. If the hold had
@@ -494,31 +282,6 @@ func (h *hold) overtaken(i int) {
 		heir.owes(i)
 	case released:
 		h.submitRelease(quorum.Set(0).With(i), true).Free()
-	}
-}
-
-func (h *hold) submitRelease(to quorum.Set, late bool) *quorum.Round {
-	cmd := h.c.buffer()
-	var q quorum.Question
-	h.leaving(&q, to, late, cmd)
-	r := h.c.rounds.Start(h.c.members, &q)
-	h.c.buffers.Put(cmd)
-	return r
-}
-
-// leaving writes into q what a release asks, encoded into a buffer.
-func (h *hold) leaving(q *quorum.Question, to quorum.Set, late bool, buf *[]byte) {
-	h.mu.Lock()
-	hint, held, longest := h.b.Hint(), h.b.Permits(), max(h.longest, h.c.cfg.Entry)
-	if h.b.Waited() {
-		longest = max(longest, script.LongestLife(h.c.cfg.Entry))
-	}
-	h.mu.Unlock()
-	now := time.Now()
-	*q = quorum.Question{
-		Op: opRelease, Sent: now, To: to, Need: h.b.Need(), Deny: int32(len(h.c.members) - h.b.Need() + 1), Judge: h,
-		Command:  h.holding(held).Release(buf, h.owner, hint),
-		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
 	}
 }
 

@@ -1,0 +1,179 @@
+package redlock
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+)
+
+// extend renews one lease for its holder and waits for the decision.
+func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error {
+	now := time.Now()
+	if l.clamp(now.Add(clock.Validity(ttl, k.c.cfg.Drift))) {
+		return nil
+	}
+	err := k.confirm(ctx, l, ttl, now)
+	for err != nil && k.c.comesBack(ctx, l.hold.wire.Slot(), err, now) {
+		err = k.confirm(ctx, l, ttl, time.Now())
+	}
+	return err
+}
+
+// confirm asks all members to keep one lease, and waits for the decision.
+func (k *keeper) confirm(ctx context.Context, l *Lease, ttl time.Duration, now time.Time) error {
+	l.hold.asks(ttl)
+	n := &renewal{items: []renewItem{l.toRenew(ttl)}, manual: true, ctx: ctx}
+	r := k.renew(n, now)
+	defer r.Free()
+	v, cause := r.Wait(ctx, now, k.c.cfg.MemberTimeout)
+	n.settle()
+	if l.Err() != nil {
+		return l.notHeld(opExtend)
+	}
+	if v == quorum.Won {
+		return nil
+	}
+	e := &QuorumError{Failure: quorum.Failure{Op: opExtend, Key: l.key, Need: k.c.need, Votes: r.Votes(k.c.members)}, kind: ErrNoQuorum, cause: cause}
+	k.c.waited(&e.Failure, v, cause)
+	return e
+}
+
+// extendAll renews several leases for their holder, each for its own TTL, and waits until all are
+// decided, until every member has been heard, or until ctx or MemberTimeout ends. Leases that may
+// travel together share a call. It returns those that were not renewed, with what the members said
+// of each.
+func (k *keeper) extendAll(ctx context.Context, items []renewItem) (failed []*QuorumError) {
+	now := time.Now()
+	for i := range items {
+		items[i].l.hold.asks(items[i].TTL())
+	}
+	slices.SortStableFunc(items, k.apart)
+	var calls []*extension
+	for rest := items; len(rest) > 0; {
+		size := k.together(rest[:callSize(rest)])
+		e := &extension{renewal: renewal{items: rest[:size:size], manual: true, ctx: ctx}, all: make(chan struct{}, 1)}
+		k.start(&e.renewal, e, now).Free()
+		calls = append(calls, e)
+		rest = rest[size:]
+	}
+	timeout := time.NewTimer(k.c.cfg.MemberTimeout)
+	defer timeout.Stop()
+	var cause error
+	for _, e := range calls {
+		if cause == nil {
+			select {
+			case <-e.all:
+			case <-timeout.C:
+				cause = context.DeadlineExceeded
+			case <-ctx.Done():
+				cause = ctx.Err()
+			}
+		}
+		failed = append(failed, e.undecided()...)
+	}
+	if ctx.Err() != nil {
+		for _, e := range failed {
+			e.cause = ctx.Err()
+		}
+	}
+	return failed
+}
+
+// extension is a renewal whose caller waits for all of its leases.
+type extension struct {
+	renewal
+	all  chan struct{} // capacity 1: all leases are decided, or all members have been heard
+	ears quorum.Set    // the members that have been; guarded by the renewal's mutex
+}
+
+// Judge implements quorum.Judge.
+func (e *extension) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
+	v := e.renewal.Judge(r, c)
+	e.mu.Lock()
+	e.ears = e.ears.With(c.Index)
+	open := slices.ContainsFunc(e.items, func(it renewItem) bool { return !it.Done })
+	complete := !open || e.ears.Len() == len(e.k.c.members)
+	e.mu.Unlock()
+	if complete {
+		signal(e.all)
+	}
+	return v
+}
+
+// undecided returns an error for each lease that a majority has neither renewed nor refused.
+func (n *renewal) undecided() (all []*QuorumError) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range n.items {
+		it := &n.items[i]
+		if it.Verdict() != quorum.Undecided {
+			continue
+		}
+		votes := make([]quorum.MemberVote, len(n.k.c.members))
+		for m := range votes {
+			votes[m] = quorum.MemberVote{Member: n.k.c.members[m].Name(), Vote: it.Vote(m)}
+		}
+		all = append(all, &QuorumError{
+			Failure: quorum.Failure{Op: opExtend, Key: it.l.key, Need: n.k.c.need, Votes: votes}, kind: ErrNoQuorum,
+		})
+	}
+	return all
+}
+
+// Extend asks the members to keep the lease for ttl from now, and moves ValidUntil. If ttl is less
+// than what is left, it shortens only what this process relies on, never what the members keep. A
+// lease with a fixed TTL has its new end then. The client goes on renewing an auto-renewed lease
+// until its MaxHold, and no Extend moves the end beyond that. Readers of one
+// client share what they hold (RWMutex.RLock): Extend extends it for all of them, and never
+// shortens it.
+//
+// Errors:
+//   - ErrNotHeld or a *LostError if the lease has ended.
+//   - ErrNoQuorum if too few members confirmed it: the old validity stands.
+//   - ErrInput.
+func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
+	if ctx == nil {
+		return badInput("extend", "nil context")
+	}
+	if l.none() {
+		return noLease("extend")
+	}
+	if err := checkTTL(ttl, l.c.cfg); err != nil {
+		return badInput("extend", "TTL: %v", err)
+	}
+	if l.spent.Load() {
+		return l.givenUp("extend")
+	}
+	l = l.whole()
+	if l.Err() != nil {
+		return l.notHeld("extend")
+	}
+	if s := l.share(); s != nil {
+		return s.extend(ctx, ttl)
+	}
+	return l.c.keeper.extend(ctx, l, ttl)
+}
+
+// clamp shortens the local validity. It reports false if it is shorter already.
+func (l *Lease) clamp(until time.Time) bool {
+	l.mu.Lock()
+	shorter := l.term.Shorten(until)
+	if shorter {
+		if l.renew { // goes on being renewed: before the new end
+			now := time.Now()
+			l.renewAt = sooner(l.renewAt, now.Add(clock.Until(until, now)/3))
+		} else {
+			l.term.Bound(until)
+			l.renewAt = time.Time{}
+		}
+	}
+	l.mu.Unlock()
+	if shorter {
+		l.c.keeper.update(l)
+	}
+	return shorter
+}
