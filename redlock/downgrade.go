@@ -39,7 +39,6 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if l.spent.Load() {
 		return nil, l.givenUp(opDowngrade)
 	}
-	l = l.whole()
 	to := l.hold.terms.kind.weaker
 	if to == nil {
 		return nil, badInput(opDowngrade, "only a lease of RWMutex.Lock can be downgraded, not one of kind %q", l.hold.terms.kind.name)
@@ -58,11 +57,11 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	}
 	l.c.owners.put(down)
 	_, _ = r.Wait(ctx, r.Sent, l.c.cfg.MemberTimeout)
-	return down, nil
+	return &down.own, nil
 }
 
 // downgrade turns the lease, and tells the members.
-func (l *Lease) downgrade(to *kind) (*Lease, *quorum.Round, error) {
+func (l *lease) downgrade(to *kind) (*lease, *quorum.Round, error) {
 	down, err := l.turn(to)
 	if err != nil {
 		return nil, nil, err
@@ -75,8 +74,8 @@ func (l *Lease) downgrade(to *kind) (*Lease, *quorum.Round, error) {
 }
 
 // turn ends the lease, and returns one of another kind that goes on with its votes.
-func (l *Lease) turn(to *kind) (*Lease, error) {
-	_ = l.Err() // ends it if its validity is over
+func (l *lease) turn(to *kind) (*lease, error) {
+	_ = l.err() // ends it if its validity is over
 	l.mu.Lock()
 	switch {
 	case l.term.Err() != nil:
@@ -87,11 +86,11 @@ func (l *Lease) turn(to *kind) (*Lease, error) {
 		return nil, badInput(opDowngrade, "the owner (As) has entered the lease again: unlock that first")
 	}
 	term, over := l.term.Succeed(ErrDowngraded, time.Now())
-	ttl, renewAt := l.ttl, l.renewAt
+	plan, values := l.plan, l.values()
 	l.endedLocked(over)
 	h := l.hold.succeed(to)
-	down := newLease(l.values, h, term, false, l.granted)
-	down.as, down.term, down.ttl, down.renewAt = l.as, term, ttl, renewAt
+	down := newLease(values, h, term, false, l.granted)
+	down.as, down.term, down.plan = l.as, term, plan
 	return down, nil
 }
 

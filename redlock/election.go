@@ -47,7 +47,7 @@ const (
 // electionKind is the kind of Client.Election. It has the keys and scripts of a mutex.
 var electionKind = kind{
 	name: KindElection, lock: script.Exclusive, rules: &wait.Exclusive, width: 1, format: 2,
-	renewed: (*Lease).proclaimAgain, ending: (*hold).lastWord,
+	renewed: (*lease).proclaimAgain, ending: (*hold).lastWord,
 }
 
 // Election returns the election of a name. Names and options are those of Mutex, but for Fair and
@@ -99,7 +99,7 @@ func (e *Election) Campaign(ctx context.Context, value []byte) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = l.say(ctx, opCampaign, c.said.of(l), value)
+	err = l.say(ctx, opCampaign, c.said.of(l.lease), value)
 	switch {
 	case l.Err() != nil:
 		return nil, l.notHeld(opCampaign)
@@ -132,7 +132,7 @@ func (e *Election) Proclaim(ctx context.Context, l *Lease, value []byte) error {
 	if l.Err() != nil {
 		return l.notHeld(opProclaim)
 	}
-	err := l.say(ctx, opProclaim, l.c.said.of(l), value)
+	err := l.say(ctx, opProclaim, l.c.said.of(l.lease), value)
 	if l.Err() != nil {
 		return l.notHeld(opProclaim)
 	}
@@ -380,7 +380,7 @@ func (s *speakers) take(h *hold) *speech {
 
 // of returns the words of a lease: new ones if it has said nothing here. If the lease has ended, nobody
 // finds them.
-func (s *speakers) of(l *Lease) *speech {
+func (s *speakers) of(l *lease) *speech {
 	s.mu.Lock()
 	w, had := s.m[l.hold]
 	if !had {
@@ -393,11 +393,11 @@ func (s *speakers) of(l *Lease) *speech {
 	s.mu.Unlock()
 	switch {
 	case had:
-	case l.Err() != nil:
+	case l.err() != nil:
 		s.take(l.hold) // perhaps its last word was said before
 	default:
-		context.AfterFunc(l.Context(), func() {
-			if errors.Is(l.Err(), ErrHandedOff) { // whatever else ends it says a last word
+		context.AfterFunc(l.own.Context(), func() {
+			if errors.Is(l.err(), ErrHandedOff) { // whatever else ends it says a last word
 				s.take(l.hold)
 			}
 		})
@@ -406,7 +406,7 @@ func (s *speakers) of(l *Lease) *speech {
 }
 
 // say proclaims a value at all members, and waits until a majority have recorded it.
-func (l *Lease) say(ctx context.Context, op string, w *speech, value []byte) error {
+func (l *lease) say(ctx context.Context, op string, w *speech, value []byte) error {
 	value = append([]byte{}, value...)
 	for tries := 0; ; tries++ {
 		w.mu.Lock()
@@ -488,7 +488,7 @@ func (j *recorded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 
 // proclaimAgain repeats what a leader has proclaimed: a majority has just renewed its lease. Members
 // that have forgotten it, or have joined since, hear of it so. It waits for nobody.
-func (l *Lease) proclaimAgain() {
+func (l *lease) proclaimAgain() {
 	w := l.c.said.get(l.hold)
 	if w == nil {
 		return // adopted, and nothing said since

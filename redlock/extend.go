@@ -11,7 +11,7 @@ import (
 )
 
 // extend renews one lease for its holder and waits for the decision.
-func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error {
+func (k *keeper) extend(ctx context.Context, l *lease, ttl time.Duration) error {
 	now := time.Now()
 	if l.clamp(now.Add(clock.Validity(ttl, k.c.cfg.Drift))) {
 		return nil
@@ -24,14 +24,14 @@ func (k *keeper) extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 }
 
 // confirm asks all members to keep one lease, and waits for the decision.
-func (k *keeper) confirm(ctx context.Context, l *Lease, ttl time.Duration, now time.Time) error {
+func (k *keeper) confirm(ctx context.Context, l *lease, ttl time.Duration, now time.Time) error {
 	l.hold.asks(ttl)
 	n := &renewal{items: []renewItem{l.toRenew(ttl)}, manual: true, ctx: ctx}
 	r := k.renew(n, now)
 	defer r.Free()
 	v, cause := r.Wait(ctx, now, k.c.cfg.MemberTimeout)
 	n.settle()
-	if l.Err() != nil {
+	if l.err() != nil {
 		return l.notHeld(opExtend)
 	}
 	if v == quorum.Won {
@@ -148,18 +148,14 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if l.spent.Load() {
 		return l.givenUp("extend")
 	}
-	l = l.whole()
 	if l.Err() != nil {
 		return l.notHeld("extend")
 	}
-	if s := l.share(); s != nil {
-		return s.extend(ctx, ttl)
-	}
-	return l.c.keeper.extend(ctx, l, ttl)
+	return l.bound().extend(ctx, l.lease, ttl)
 }
 
 // clamp shortens the local validity. It reports false if it is shorter already.
-func (l *Lease) clamp(until time.Time) bool {
+func (l *lease) clamp(until time.Time) bool {
 	l.mu.Lock()
 	shorter := l.term.Shorten(until)
 	if shorter {

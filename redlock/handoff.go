@@ -146,9 +146,8 @@ func (l *Lease) Handoff() (Handoff, error) {
 	if l.spent.Load() {
 		return Handoff{}, l.givenUp("handoff")
 	}
-	l = l.whole()
-	if l.share() != nil {
-		return Handoff{}, badInput("handoff", "readers of this client share what they hold: ask for a fixed TTL to hand a read lease off")
+	if err := l.bound().apart(); err != nil {
+		return Handoff{}, err
 	}
 	late, stop := context.WithTimeout(context.Background(), min(l.c.cfg.StallTimeout, clock.Until(l.ValidUntil(), time.Now())/2))
 	defer stop()
@@ -162,8 +161,8 @@ func (l *Lease) Handoff() (Handoff, error) {
 }
 
 // handOff is Handoff without the wait for calls under way.
-func (l *Lease) handOff() (Handoff, error) {
-	_ = l.Err() // ends it if its validity is over
+func (l *lease) handOff() (Handoff, error) {
+	_ = l.err() // ends it if its validity is over
 	if _, ended := l.end(ErrHandedOff); !ended {
 		return Handoff{}, l.notHeld("handoff")
 	}
@@ -287,7 +286,7 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 		if !c.keeper.add(l) {
 			return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 		}
-		return l, nil
+		return &l.own, nil
 	}
 	c.waited(&f, v, cause)
 	if kind == ErrNoQuorum && c.isClosed() { // perhaps under the round: then that is why
@@ -297,7 +296,7 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 }
 
 // takeOver submits the round of an adoption. The lease is nobody's before tookOver says so. anew: it gets another owner.
-func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew bool, longest time.Duration, now time.Time) (*Lease, *renewal, *quorum.Round) {
+func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew bool, longest time.Duration, now time.Time) (*lease, *renewal, *quorum.Round) {
 	owner, former := *h.owner, ""
 	if anew {
 		owner, former = c.adopter(*h.owner), *h.owner
@@ -311,9 +310,9 @@ func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew boo
 }
 
 // tookOver ends an adoption that so many members have refused. It returns why the lease is not held, or nil.
-func (c *Client) tookOver(l *Lease, v quorum.Verdict, no int) error {
+func (c *Client) tookOver(l *lease, v quorum.Verdict, no int) error {
 	h := l.hold
-	if v == quorum.Won && l.Err() == nil {
+	if v == quorum.Won && l.err() == nil {
 		h.adopted = h.former != "" // nobody else has the lease yet
 		return nil
 	}

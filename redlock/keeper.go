@@ -29,7 +29,7 @@ type keeper struct {
 
 	mu     sync.Mutex // guards the fields below and pos, gone, queued of every lease
 	leases leaseHeap
-	queue  []*Lease   // to be renewed now
+	queue  []*lease   // to be renewed now
 	back   quorum.Set // members that vote again: they may lack leases
 	armed  time.Time  // when run looks again; zero: when poked
 	wall   time.Time  // a reading since which wall and monotonic clock have run together
@@ -114,7 +114,7 @@ func (k *keeper) run() {
 // takeDue takes the leases that are over, and queues those that are to be renewed for renewing,
 // which it wakes. With the latter go, up to a multiple of atOnce, those that are to be renewed
 // soon: most of the cost of a renewal is that of the call and of the write.
-func (k *keeper) takeDue(now time.Time) (over []*Lease) {
+func (k *keeper) takeDue(now time.Time) (over []*lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.datedLocked(now)
@@ -159,7 +159,7 @@ func (k *keeper) datedLocked(now time.Time) {
 	}
 }
 
-func (l *Lease) renewSoon(now time.Time) bool {
+func (l *lease) renewSoon(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.renewSoonLocked(now)
@@ -167,19 +167,19 @@ func (l *Lease) renewSoon(now time.Time) bool {
 
 // renewSoonLocked: a renewal may come before its time by a part of the pause after one that was not
 // confirmed, never by all of it, or it would be asked for again at once.
-func (l *Lease) renewSoonLocked(now time.Time) bool {
+func (l *lease) renewSoonLocked(now time.Time) bool {
 	return !l.renewAt.IsZero() && clock.Until(l.renewAt, now) <= l.retryLocked(now)/4
 }
 
 // retryLocked is the pause before a renewal that was not confirmed is asked for again: there must
 // be several before the validity is over, however little is left of it.
-func (l *Lease) retryLocked(now time.Time) time.Duration {
+func (l *lease) retryLocked(now time.Time) time.Duration {
 	return min(retryAfter(l.ttl), max(clock.Until(l.term.Until(), now)/3, time.Millisecond))
 }
 
 // ask reports whether a lease is held and valid, and whether it is to be renewed, which is booked
 // then.
-func (l *Lease) ask(now time.Time) (held, ask bool) {
+func (l *lease) ask(now time.Time) (held, ask bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	held = l.term.Held(now)
@@ -193,7 +193,7 @@ func (l *Lease) ask(now time.Time) (held, ask bool) {
 // RenewalTracer: one that blocks ends leases, by their validity, and does not keep any alive.
 func (k *keeper) renewing() {
 	defer close(k.paused)
-	var lacking []*Lease // that may lack votes of the members in at
+	var lacking []*lease // that may lack votes of the members in at
 	var at quorum.Set
 	for {
 		select {
@@ -239,7 +239,7 @@ func (k *keeper) votesAgain(i int) {
 
 // regain asks some members for the votes that leases lack there, and returns the leases for which it will when others have
 // been answered: a member's queue has room for a few thousand calls, and renewals need some of it.
-func (k *keeper) regain(leases []*Lease, back quorum.Set) (rest []*Lease) {
+func (k *keeper) regain(leases []*lease, back quorum.Set) (rest []*lease) {
 	for n, l := range leases {
 		if k.rejoins.Load() >= atOnce {
 			return leases[n:]
@@ -262,7 +262,7 @@ func (k *keeper) regain(leases []*Lease, back quorum.Set) (rest []*Lease) {
 }
 
 // regains is for how long the lease asks for votes that it lacks; 0: it does not.
-func (l *Lease) regains() time.Duration {
+func (l *lease) regains() time.Duration {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,7 +277,7 @@ func (l *Lease) regains() time.Duration {
 
 // renewAll renews those of some leases that are held, in calls for each script and, if a member is
 // several servers, slot.
-func (k *keeper) renewAll(due []*Lease, now time.Time) {
+func (k *keeper) renewAll(due []*lease, now time.Time) {
 	batch := make([]renewItem, 0, len(due))
 	for _, l := range due {
 		l.mu.Lock()
@@ -379,7 +379,7 @@ func (k *keeper) awake() {
 }
 
 // add takes over a lease; false: the client is closed.
-func (k *keeper) add(l *Lease) bool {
+func (k *keeper) add(l *lease) bool {
 	k.update(l)
 	k.mu.Lock()
 	ended := k.ended
@@ -391,7 +391,7 @@ func (k *keeper) add(l *Lease) bool {
 }
 
 // update puts a lease where its next event belongs.
-func (k *keeper) update(l *Lease) {
+func (k *keeper) update(l *lease) {
 	now := time.Now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -402,7 +402,7 @@ func (k *keeper) update(l *Lease) {
 // from now, by the reading of the clock that leaves less, so that the heap may compare it with
 // others by either. Both mutexes at once, the keeper's first: of two updates the later must not be
 // overtaken by what the earlier has read.
-func (k *keeper) putLocked(l *Lease, now, first time.Time) time.Time {
+func (k *keeper) putLocked(l *lease, now, first time.Time) time.Time {
 	if l.gone {
 		return first
 	}
@@ -421,7 +421,7 @@ func (k *keeper) putLocked(l *Lease, now, first time.Time) time.Time {
 	return first
 }
 
-func (k *keeper) remove(l *Lease) {
+func (k *keeper) remove(l *lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.gone = true

@@ -48,7 +48,7 @@ func TestLeasesAreRenewedByScriptAndSlot(t *testing.T) {
 			}
 			c := rt.Must(New(all))(t)
 			defer func() { _ = c.Close() }()
-			var leases []*Lease
+			var leases []*lease
 			for _, d := range due {
 				k := script.Exclusive(d.name)
 				if d.kind == "other" {
@@ -60,14 +60,14 @@ func TestLeasesAreRenewedByScriptAndSlot(t *testing.T) {
 			c.keeper.renewAll(leases, time.Now())
 			require.ElementsMatch(t, tc.expect, heard.all())
 			for _, l := range leases {
-				require.Greater(t, time.Until(l.ValidUntil()), time.Minute*3/4, "a word above 0 renews")
+				require.Greater(t, time.Until(l.own.ValidUntil()), time.Minute*3/4, "a word above 0 renews")
 			}
 		})
 	}
 }
 
 // leaseOf is a lease that an attempt is taken to have won, with so much of its validity left.
-func leaseOf(a *attempt, left time.Duration, waited bool) *Lease {
+func leaseOf(a *attempt, left time.Duration, waited bool) *lease {
 	now := time.Now()
 	term := wait.Probe{Ballot: &a.b}.Start(core.ProbeGrant(1, now.Add(left), 0, false))
 	return newLease(context.Background(), &a.hold, term, waited, now)
@@ -190,17 +190,17 @@ func TestLeaseThatASuspendEndedIsNotHiddenByYoungerOnes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var k keeper
 			require.Empty(t, k.takeDue(before))
-			old := &Lease{pos: -1, key: "old", ttl: 30 * time.Second, term: core.ProbeTerm(until, time.Time{}, 0)}
+			old := &lease{inKeeper: inKeeper{pos: -1}, key: "old", plan: plan{ttl: 30 * time.Second}, term: core.ProbeTerm(until, time.Time{}, 0)}
 			k.putLocked(old, before, time.Time{})
 			for i := range 20 {
-				young := &Lease{pos: -1, key: "young", ttl: 3 * time.Second, term: core.ProbeTerm(after.Add(time.Second+time.Duration(i)), time.Time{}, 0)}
+				young := &lease{inKeeper: inKeeper{pos: -1}, key: "young", plan: plan{ttl: 3 * time.Second}, term: core.ProbeTerm(after.Add(time.Second+time.Duration(i)), time.Time{}, 0)}
 				k.putLocked(young, after, time.Time{})
 			}
 			over := k.takeDue(after)
 			if len(over) == 0 {
 				over = k.takeDue(after.Add(500 * time.Millisecond))
 			}
-			require.Equal(t, []*Lease{old}, over)
+			require.Equal(t, []*lease{old}, over)
 		})
 	}
 }
@@ -365,10 +365,10 @@ func TestLeaseHeapGivesTheSoonestFirst(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	base := time.Now()
 	var h leaseHeap
-	in := map[*Lease]time.Time{}
-	leases := make([]*Lease, 300)
+	in := map[*lease]time.Time{}
+	leases := make([]*lease, 300)
 	for i := range leases {
-		leases[i] = &Lease{pos: -1}
+		leases[i] = &lease{inKeeper: inKeeper{pos: -1}}
 	}
 	for range 5000 {
 		l := leases[rng.IntN(len(leases))]
@@ -403,7 +403,10 @@ func TestRenewalsThatAreNotDueAreBoundedInBytes(t *testing.T) {
 			var k keeper
 			now := time.Now()
 			for i := range 2 * atOnce {
-				l := &Lease{pos: -1, key: strings.Repeat("k", tc.key), ttl: 9 * time.Second, term: core.ProbeTerm(now.Add(6*time.Second), time.Time{}, 0), renewAt: now.Add(time.Duration(i) * time.Microsecond)}
+				l := &lease{
+					inKeeper: inKeeper{pos: -1}, key: strings.Repeat("k", tc.key), term: core.ProbeTerm(now.Add(6*time.Second), time.Time{}, 0),
+					plan: plan{ttl: 9 * time.Second, renewAt: now.Add(time.Duration(i) * time.Microsecond)},
+				}
 				k.leases.put(l, l.renewAt)
 			}
 			require.Empty(t, k.takeDue(now))

@@ -81,10 +81,10 @@ type kind struct {
 	obtain func(c *Client, ctx, in context.Context, w want) (*Lease, result, error)
 	// word is told each number above 0 that a member says of a lease in a renewal that was sent at
 	// that time. nil: such a number is a yes, and says no more.
-	word func(l *Lease, member int, word int64, sent time.Time)
+	word func(l *lease, member int, word int64, sent time.Time)
 	// renewed is told of a lease that a majority have just renewed, on the goroutine that has read
 	// the deciding answer. nil: nobody wants to know.
-	renewed func(l *Lease)
+	renewed func(l *lease)
 	// ending is told before the release of a hold is submitted to those members. late is that of the
 	// release. nil: nobody wants to know.
 	ending func(h *hold, to quorum.Set, late bool)
@@ -92,7 +92,7 @@ type kind struct {
 	// nobody wants to know.
 	behind func(h *hold)
 	// held is told of each lease that an attempt has made. nil: nobody wants to know.
-	held func(l *Lease)
+	held func(l *lease)
 	// mend brings members into step whose votes are not those of the lease. nil: a raise does.
 	mend func(h *hold, to quorum.Set)
 	// told is told of a limit that a member has stored. nil: members of such a lock have none.

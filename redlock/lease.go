@@ -22,32 +22,89 @@ import (
 // The nil Lease, as a call returns it beside an error, is a lease that has ended: its methods return
 // ErrNotHeld, its context has ended, its Slot is -1, and all else is zero.
 type Lease struct {
+	*lease             // nil: of none
+	part   bool        // the part of one user, beside others: see user
+	spent  atomic.Bool // of a part: it is unlocked
+}
+
+// lease is what handles are of: votes that were won, and how long they are trusted.
+type lease struct {
+	own     Lease // the handle of its caller
 	c       *Client
 	hold    *hold // its votes at the members
 	key     string
 	token   uint64
 	as      string // owner for re-entry, or ""
 	granted time.Time
-	values  context.Context // the acquiring context: for its values, never for its end
 
-	of    *Lease      // not nil: this is one user of that lease, Do's own
-	spent atomic.Bool // with of: it is unlocked
-	users int32       // Locks by the same owner that are still to be unlocked; guarded by mu, and here for its size
+	users int32      // Locks by the same owner that are still to be unlocked; guarded by mu, as all that follow
+	renew bool       // again and again, until limit; false: once at most, to the end of a fixed TTL
+	mu    sync.Mutex // never held around a call to a member
+	term  core.Term  // its limit is the end of a fixed TTL, or MaxHold
+	plan
+	ctx  context.Context // for its values, that of the acquisition; or, once it was asked for, the lease's own
+	bond bond            // what it ends with, and what ends with it
+	sets *sets           // that it is one of: they end with it; nil: none
 
-	mu      sync.Mutex // guards the fields below; never held around a call to a member
-	term    core.Term  // its limit is the end of a fixed TTL, or MaxHold
+	inKeeper // guarded by keeper.mu
+}
+
+// plan is when a lease is renewed.
+type plan struct {
 	ttl     time.Duration
 	renewAt time.Time // zero: not to be renewed (any more)
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	ties    *ties // to what ends with it, or what it ends with; nil: none
-	renew   bool  // again and again, until limit; false: once at most, to the end of a fixed TTL
+}
 
-	// Guarded by keeper.mu.
+// inKeeper is where the keeper has a lease.
+type inKeeper struct {
 	gone   bool  // never to be put there again
 	queued bool  // to be renewed now
 	pos    int32 // in the keeper's heap, -1: not in it
 }
+
+// bond is what a lease ends with, and what ends with it. It is called under the mutex of the lease where it says so.
+type bond interface {
+	// until is how long the lease is trusted. It is called under the mutex.
+	until(l *lease) time.Time
+	// follow ends the lease if what it ends with has ended, and reports whether it has.
+	follow(l *lease) bool
+	// kept reports whether the keeper may have the lease.
+	kept() bool
+	// ended sees to what ends with the lease, and returns what is owed then.
+	ended(l *lease, err error, over core.Ended) debt
+	// renewed is told of each renewal.
+	renewed(until time.Time)
+	// extend asks the members to keep the lease.
+	extend(ctx context.Context, l *lease, ttl time.Duration) error
+	// apart explains why the lease cannot leave the client.
+	apart() error
+	// held counts the leases of callers that there are, and says when the oldest was granted.
+	held(l *lease) (n int, oldest time.Time)
+}
+
+// alone is the bond of a lease that has none.
+type alone struct{}
+
+func (alone) until(l *lease) time.Time { return l.term.Until() }
+
+func (alone) follow(*lease) bool { return false }
+
+func (alone) kept() bool { return true }
+
+func (alone) ended(l *lease, _ error, over core.Ended) debt {
+	l.hold.leaves(over)
+	return debt{l.hold, 1}
+}
+
+func (alone) renewed(time.Time) {}
+
+func (alone) extend(ctx context.Context, l *lease, ttl time.Duration) error {
+	return l.c.keeper.extend(ctx, l, ttl)
+}
+
+func (alone) apart() error { return nil }
+
+func (alone) held(l *lease) (int, time.Time) { return 1, l.granted }
 
 // lease makes a lease of a grant. If that fails, the attempt has released its hold.
 func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
@@ -69,19 +126,20 @@ func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 	if held := a.terms.kind.held; held != nil {
 		held(l)
 	}
-	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.Margin() == 0 && len(a.c.members) > 1 {
+	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.own.Margin() == 0 && len(a.c.members) > 1 {
 		a.c.log.Debug("redlock: held by a bare majority", "key", logged(l.key), "token", l.token)
 	}
-	return l, nil
+	return &l.own, nil
 }
 
 // newLease makes a lease that nobody looks after yet.
-func newLease(ctx context.Context, h *hold, term core.Term, waited bool, now time.Time) *Lease {
+func newLease(ctx context.Context, h *hold, term core.Term, waited bool, now time.Time) *lease {
 	t := h.terms
-	l := &Lease{
+	l := &lease{
 		c: h.c, hold: h, key: h.name(), token: uint64(h.b.Lease()), granted: now,
-		values: ctx, term: term, ttl: t.ttl, renew: t.renew, users: 1, pos: -1,
+		ctx: ctx, term: term, plan: plan{ttl: t.ttl}, renew: t.renew, users: 1, bond: alone{}, inKeeper: inKeeper{pos: -1},
 	}
+	l.own.lease = l
 	asked := t.ttl // what the votes in hand were granted for
 	if waited {
 		asked = h.b.Part()
@@ -104,7 +162,7 @@ func newLease(ctx context.Context, h *hold, term core.Term, waited bool, now tim
 }
 
 // none reports whether l is no lease at all: what a call that has failed returns.
-func (l *Lease) none() bool { return l == nil || l.c == nil }
+func (l *Lease) none() bool { return l == nil || l.lease == nil }
 
 // errNoLease is why the nil lease is not held.
 var errNoLease = fmt.Errorf("redlock: nil lease: %w", ErrNotHeld)
@@ -120,17 +178,7 @@ var ofNoLease = sync.OnceValue(func() context.Context {
 
 // user is the part that Do has in a lease, if an owner may have several. Unlocking it twice gives
 // up one part.
-func (l *Lease) user() *Lease {
-	return &Lease{c: l.c, hold: l.hold, key: l.key, token: l.token, as: l.as, granted: l.granted, values: l.values, of: l, pos: -1}
-}
-
-// whole is the lease that l is, or is a user of.
-func (l *Lease) whole() *Lease {
-	if l.of != nil {
-		return l.of
-	}
-	return l
-}
+func (l *lease) user() *Lease { return &Lease{lease: l, part: true} }
 
 func sooner(x, y time.Time) time.Time {
 	if clock.Until(y, x) < 0 {
@@ -164,28 +212,26 @@ func (l *Lease) ValidUntil() time.Time {
 	if l.none() {
 		return time.Time{}
 	}
-	l = l.whole()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.term.Err() != nil {
-		return sooner(l.untilLocked(), l.term.Ended())
+		return sooner(l.bond.until(l.lease), l.term.Ended())
 	}
-	return l.untilLocked()
+	return l.bond.until(l.lease)
+}
+
+// bound is its bond.
+func (l *lease) bound() bond {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bond
 }
 
 // validity is the one that the lease had, or has: LostError tells it.
-func (l *Lease) validity() time.Time {
+func (l *lease) validity() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.untilLocked()
-}
-
-// untilLocked is the end of the lease's validity.
-func (l *Lease) untilLocked() time.Time {
-	if s := l.shareLocked(); s != nil {
-		return s.until()
-	}
-	return l.term.Until()
+	return l.bond.until(l)
 }
 
 // Votes returns the number of members that have the lease, by their own last word. It still counts
@@ -218,57 +264,73 @@ func (l *Lease) Context() context.Context {
 	if l.none() {
 		return ofNoLease()
 	}
-	l = l.whole()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ctx == nil {
-		inner, cancel := context.WithCancelCause(context.WithoutCancel(l.values))
+	if l.context() == nil {
+		inner, cancel := context.WithCancelCause(context.WithoutCancel(l.ctx))
 		if err := l.term.Err(); err != nil {
 			cancel(err)
 		}
-		l.ctx, l.cancel = leaseContext{inner, l, cancel}, cancel
+		l.ctx = &leaseContext{inner, l.lease, cancel, l.ctx}
+	}
+	return l.ctx
+}
+
+// context is the lease's own, nil if nobody has asked for it. Its mutex is held.
+func (l *lease) context() *leaseContext {
+	if own, ok := l.ctx.(*leaseContext); ok && own.l == l && own.values != nil {
+		return own
+	}
+	return nil
+}
+
+// values are those of the acquiring context. The lease's mutex is held.
+func (l *lease) values() context.Context {
+	if own := l.context(); own != nil {
+		return own.values
 	}
 	return l.ctx
 }
 
 // ownLease is the key under which a context tells that it ends with the lease. Contexts of several
 // leases may be children of each other, and end with all of them.
-type ownLease struct{ l *Lease }
+type ownLease struct{ l *lease }
 
 // leaseContext looks at the clock before it says that all is well: after a suspend, timers are
 // late.
 type leaseContext struct {
 	context.Context
-	l      *Lease
+	l      *lease
 	cancel context.CancelCauseFunc // of the Context
+	values context.Context         // of the acquisition; nil: it is not the one of the lease
 }
 
 // look ends the context if the lease has ended: who found that out may not have come to it yet.
-func (c leaseContext) look() {
-	if err := c.l.Err(); err != nil {
+func (c *leaseContext) look() {
+	if err := c.l.err(); err != nil {
 		c.cancel(err)
 	}
 }
 
 // Value tells the lease, beside what the context of Lock has.
-func (c leaseContext) Value(key any) any {
+func (c *leaseContext) Value(key any) any {
 	switch key {
 	case ownLease{c.l}, innermost{}:
-		return c.l
+		return &c.l.own
 	case around{}:
-		return &enclosing{[]*Lease{c.l}, c.Context}
+		return &enclosing{[]*Lease{&c.l.own}, c.Context}
 	}
 	return c.Context.Value(key)
 }
 
 // Err implements context.Context.
-func (c leaseContext) Err() error {
+func (c *leaseContext) Err() error {
 	c.look()
 	return c.Context.Err()
 }
 
 // Done implements context.Context.
-func (c leaseContext) Done() <-chan struct{} {
+func (c *leaseContext) Done() <-chan struct{} {
 	c.look()
 	return c.Context.Done()
 }
@@ -283,22 +345,26 @@ func (l *Lease) Err() error {
 	if l.none() {
 		return errNoLease
 	}
-	l = l.whole()
+	return l.err()
+}
+
+// err is Err of each handle.
+func (l *lease) err() error {
 	l.mu.Lock()
-	err, past := l.term.Err(), clock.Until(l.untilLocked(), time.Now()) <= 0
+	err, past := l.term.Err(), clock.Until(l.bond.until(l), time.Now()) <= 0
 	l.mu.Unlock()
 	if err == nil && past {
 		l.expire()
-		return l.Err()
+		return l.err()
 	}
 	return err
 }
 
 // alive reports whether the lease is held and valid at now.
-func (l *Lease) alive(now time.Time) bool {
+func (l *lease) alive(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.term.Err() == nil && clock.Until(l.untilLocked(), now) > 0
+	return l.term.Err() == nil && clock.Until(l.bond.until(l), now) > 0
 }
 
 // debt is what the caller that has ended a lease owes.
@@ -308,7 +374,7 @@ type debt struct {
 }
 
 // end makes err the lease's end, if it has none yet, and cancels its context.
-func (l *Lease) end(err error) (owed debt, ended bool) {
+func (l *lease) end(err error) (owed debt, ended bool) {
 	l.mu.Lock()
 	if l.term.Err() != nil {
 		l.mu.Unlock()
@@ -318,57 +384,25 @@ func (l *Lease) end(err error) (owed debt, ended bool) {
 }
 
 // endedLocked does what follows from the end of the term, and unlocks.
-func (l *Lease) endedLocked(over core.Ended) debt {
-	err, cancel, s := l.term.Err(), l.cancel, l.shareLocked()
-	var tied ties
-	if l.ties != nil {
-		tied, l.ties.sets = *l.ties, nil
-	}
+func (l *lease) endedLocked(over core.Ended) debt {
+	err, own, in, bond := l.term.Err(), l.context(), l.sets.take(), l.bond
 	l.mu.Unlock()
-	if s == nil || s.kept.Load() {
+	if bond.kept() {
 		l.c.keeper.remove(l)
 	}
 	l.c.owners.remove(l)
-	if cancel != nil {
-		cancel(err)
+	if own != nil {
+		own.cancel(err)
 	}
-	for _, set := range tied.sets {
+	for _, set := range in {
 		set.end(err)
 	}
-	if s != nil {
-		return s.left()
-	}
-	l.hold.leaves(over)
-	if tied.all != nil {
-		return debt{l.hold, tied.all.ended(err)}
-	}
-	return debt{l.hold, 1}
-}
-
-// ties are what a lease has to do with others. The lease's mutex guards them.
-type ties struct {
-	sets  []*Leases // that it is one of: they end with it
-	all   *readHold // of which it is the lease: the shares end with it
-	share *share    // that it is
-}
-
-// shareLocked is the share that the lease is, or nil.
-func (l *Lease) shareLocked() *share {
-	if l.ties == nil {
-		return nil
-	}
-	return l.ties.share
-}
-
-func (l *Lease) share() *share {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.shareLocked()
+	return bond.ended(l, err, over)
 }
 
 // renewed takes a majority's confirmation in answer to what was sent. A lease past its validity stays dead, even if this was on
 // its way in time: another may have held the lock in between.
-func (l *Lease) renewed(said *core.Count, sent time.Time, manual bool, now time.Time) bool {
+func (l *lease) renewed(said *core.Count, sent time.Time, manual bool, now time.Time) bool {
 	ttl := said.TTL()
 	l.mu.Lock()
 	if manual && !l.renew && l.term.Renewable(now) {
@@ -376,7 +410,7 @@ func (l *Lease) renewed(said *core.Count, sent time.Time, manual bool, now time.
 	}
 	if !l.term.Renew(said, sent, now) {
 		l.mu.Unlock()
-		_ = l.Err()
+		_ = l.err()
 		return false
 	}
 	switch limit := l.term.Limit(); {
@@ -385,14 +419,8 @@ func (l *Lease) renewed(said *core.Count, sent time.Time, manual bool, now time.
 	default:
 		l.renewAt = sent.Add(ttl / 3)
 	}
-	var all *readHold
-	if l.ties != nil {
-		all = l.ties.all
-	}
-	until := l.term.Until()
+	until, bond := l.term.Until(), l.bond
 	l.mu.Unlock()
-	if all != nil {
-		all.limits(until)
-	}
+	bond.renewed(until)
 	return true
 }

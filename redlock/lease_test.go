@@ -24,7 +24,7 @@ func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
 	l := rt.Must(c.Mutex("k", As("me")).Lock(t.Context()))(t)
 	require.Len(t, c.owners.m, 1)
 	require.NoError(t, l.Unlock(t.Context()))
-	c.owners.put(l) // as Lock does, a moment after the lease can be ended
+	c.owners.put(l.lease) // as Lock does, a moment after the lease can be ended
 	require.Empty(t, c.owners.m)
 }
 
@@ -32,7 +32,7 @@ func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
 func TestRenewalLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		l := p.Lock(t, "k", TTL(3*time.Second))
-		p.keeper.remove(l) // no timer
+		p.keeper.remove(l.lease) // no timer
 		time.Sleep(3 * time.Second)
 		now := time.Now()
 		said := core.Asks(time.Second, 1)
@@ -46,7 +46,7 @@ func TestLeaseContextLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		l := p.Lock(t, "k", TTL(3*time.Second))
 		ctx := l.Context()
-		p.keeper.remove(l) // no timer
+		p.keeper.remove(l.lease) // no timer
 		time.Sleep(Validity(3*time.Second) - 1)
 		require.NoError(t, ctx.Err())
 		time.Sleep(time.Nanosecond)
@@ -116,5 +116,5 @@ func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
 }
 
 func TestLeaseOfNoSetIsNoLarger(t *testing.T) {
-	require.LessOrEqual(t, int(unsafe.Sizeof(Lease{})), 288, "the next size of an allocation is 320")
+	require.LessOrEqual(t, int(unsafe.Sizeof(lease{})), 288, "the next size of an allocation is 320")
 }

@@ -9,13 +9,13 @@ type leaseHeap []dueLease
 
 type dueLease struct {
 	due time.Time
-	l   *Lease // whose pos is its index
+	l   *lease // whose pos is its index
 }
 
 const arity = 4
 
 // put moves a lease to where due belongs, or adds it.
-func (h *leaseHeap) put(l *Lease, due time.Time) {
+func (h *leaseHeap) put(l *lease, due time.Time) {
 	if l.pos < 0 {
 		l.pos = int32(len(*h))
 		*h = append(*h, dueLease{})

@@ -35,17 +35,16 @@ func (s *Leases) none() bool { return s == nil || len(s.all) == 0 }
 func newLeases(ctx context.Context, all []*Lease) *Leases {
 	s := &Leases{all: all, values: ctx}
 	places := make([]struct { // of all leases, in one piece of memory
-		ties
+		sets
 		one [1]*Leases
 	}, len(all))
 	for i, l := range all {
-		l = l.whole()
 		l.mu.Lock()
-		if l.ties == nil {
-			l.ties = &places[i].ties
-			l.ties.sets = places[i].one[:0]
+		if l.sets == nil {
+			l.sets = &places[i].sets
+			l.sets.all = places[i].one[:0]
 		}
-		l.ties.sets = append(l.ties.sets, s)
+		l.sets.all = append(l.sets.all, s)
 		err := l.term.Err()
 		l.mu.Unlock()
 		if err != nil { // perhaps before it was in the set
@@ -55,6 +54,17 @@ func newLeases(ctx context.Context, all []*Lease) *Leases {
 	return s
 }
 
+// sets are those that a lease is one of. The lease's mutex guards them.
+type sets struct{ all []*Leases }
+
+// take empties them.
+func (s *sets) take() (all []*Leases) {
+	if s != nil {
+		all, s.all = s.all, nil
+	}
+	return all
+}
+
 // end makes err the end of the set, if it has none yet. What is left of it is not renewed any more,
 // and not released either.
 func (s *Leases) end(err error) {
@@ -62,7 +72,7 @@ func (s *Leases) end(err error) {
 		return
 	}
 	for _, l := range s.all {
-		l.whole().stopRenewing()
+		l.stopRenewing()
 	}
 }
 
@@ -80,10 +90,9 @@ func (s *Leases) over(err error) bool {
 		cancel(err)
 	}
 	for _, l := range s.all {
-		l = l.whole()
 		l.mu.Lock()
-		if l.ties != nil {
-			l.ties.sets = slices.DeleteFunc(l.ties.sets, func(x *Leases) bool { return x == s })
+		if l.sets != nil {
+			l.sets.all = slices.DeleteFunc(l.sets.all, func(x *Leases) bool { return x == s })
 		}
 		l.mu.Unlock()
 	}
@@ -91,7 +100,7 @@ func (s *Leases) over(err error) bool {
 }
 
 // stopRenewing leaves a lease to its validity, unless it has other users than a set that has ended.
-func (l *Lease) stopRenewing() {
+func (l *lease) stopRenewing() {
 	l.mu.Lock()
 	alone := l.term.Err() == nil && l.users == 1
 	if alone {
@@ -180,7 +189,7 @@ func (s *Leases) Err() error {
 		if err := l.Err(); err != nil { // it may have been here before the set was told
 			s.end(err)
 		}
-		if l.of != nil && l.spent.Load() {
+		if l.part && l.spent.Load() {
 			s.end(ErrReleased)
 		}
 	}
@@ -224,8 +233,8 @@ func (c setContext) look() {
 
 // Value tells the leases, beside what the context of Lock has.
 func (c setContext) Value(key any) any {
-	if own, ok := key.(ownLease); ok && slices.ContainsFunc(c.s.all, func(l *Lease) bool { return l.whole() == own.l }) {
-		return own.l
+	if own, ok := key.(ownLease); ok && slices.ContainsFunc(c.s.all, func(l *Lease) bool { return l.lease == own.l }) {
+		return &own.l.own
 	}
 	switch key {
 	case innermost{}:
@@ -268,7 +277,7 @@ func (s *Leases) unlock(ctx context.Context) []error {
 		return []error{&keyError{op: "unlock", key: s.all[0].key, err: ErrNotHeld, cause: ErrReleased}}
 	}
 	for _, l := range s.all {
-		if ctx.Value(ownLease{l.whole()}) != nil { // it ends with the lease, that is, now
+		if ctx.Value(ownLease{l.lease}) != nil { // it ends with the lease, that is, now
 			ctx = context.WithoutCancel(ctx)
 			break
 		}
@@ -330,7 +339,7 @@ func (s *Leases) answered(ctx context.Context, rounds []*quorum.Round, errs []er
 	}
 	for i, r := range rounds {
 		if r != nil {
-			errs[i] = s.all[i].whole().unlocked(r, outcomes[i].verdict, outcomes[i].cause)
+			errs[i] = s.all[i].unlocked(r, outcomes[i].verdict, outcomes[i].cause)
 		}
 	}
 }
@@ -352,8 +361,8 @@ func (s *Leases) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	if s.Err() != nil {
 		for _, l := range s.all {
-			if err := l.whole().Err(); err != nil {
-				return l.whole().notHeld("extend")
+			if err := l.err(); err != nil {
+				return l.notHeld("extend")
 			}
 		}
 		return s.all[0].givenUp("extend")
@@ -361,7 +370,6 @@ func (s *Leases) Extend(ctx context.Context, ttl time.Duration) error {
 	now := time.Now()
 	items := make(map[*Client][]renewItem)
 	for _, l := range s.all {
-		l = l.whole()
 		if !l.clamp(now.Add(clock.Validity(ttl, l.c.cfg.Drift))) {
 			items[l.c] = append(items[l.c], l.toRenew(ttl))
 		}
@@ -374,7 +382,7 @@ func (s *Leases) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	for _, l := range s.all {
 		if l.Err() != nil {
-			errs = append(errs, l.whole().notHeld("extend"))
+			errs = append(errs, l.notHeld("extend"))
 		}
 	}
 	return errors.Join(errs...)

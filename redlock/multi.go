@@ -505,7 +505,7 @@ func (g *gathering) settle(ctx context.Context) {
 }
 
 // settle gives a lease other terms, which count from now.
-func (l *Lease) settle(t *terms, now time.Time) {
+func (l *lease) settle(t *terms, now time.Time) {
 	l.mu.Lock()
 	switch l.renew = t.renew; {
 	case !t.renew:

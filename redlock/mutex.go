@@ -105,7 +105,7 @@ func during(ctx context.Context, lease *Lease, fn func(ctx context.Context, leas
 			err = afterwards(err, lease.Unlock(context.WithoutCancel(ctx)))
 		}
 	}()
-	return fn(leaseContext{held, lease.whole(), cancel}, lease)
+	return fn(&leaseContext{held, lease.lease, cancel, nil}, lease)
 }
 
 // also joins err with the errors of an end. A function that returns the cause of its context has said

@@ -45,7 +45,6 @@ func (c *Client) nested(ctx context.Context, w *want) error {
 func (out *enclosing) excluding(c *Client, w *want) *Lease {
 	now := time.Now()
 	for _, l := range out.leases {
-		l = l.whole()
 		has, wants := l.hold.terms.kind, w.terms.kind
 		if l.c == c && l.key == w.name && has.space == "" && wants.space == "" && !(has.together && wants.together) && l.alive(now) {
 			return l

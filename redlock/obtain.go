@@ -196,7 +196,10 @@ func (c *Client) again(w *want) (*Lease, error) {
 	if held && l == nil {
 		return nil, &keyError{op: w.op, key: w.name, err: ErrUpgrade}
 	}
-	return l, nil
+	if l == nil {
+		return nil, nil
+	}
+	return &l.own, nil
 }
 
 // slot is that of the lock.

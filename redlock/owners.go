@@ -8,20 +8,20 @@ import (
 // owners finds the leases that may be entered again (As).
 type owners struct {
 	mu sync.Mutex
-	m  map[[2]string]*Lease
+	m  map[[2]string]*lease
 }
 
 // again counts a re-entry, if an owner (As) holds the lock of a name through this client. If that
 // lease is held beside others, and the owner asks for one that is not, held is true without a
 // lease.
-func (o *owners) again(name, as string, together bool) (l *Lease, held bool) {
+func (o *owners) again(name, as string, together bool) (l *lease, held bool) {
 	if as == "" {
 		return nil, false
 	}
 	o.mu.Lock()
 	l = o.m[[2]string{name, as}]
 	o.mu.Unlock()
-	if l == nil || l.Err() != nil {
+	if l == nil || l.err() != nil {
 		return nil, false
 	}
 	l.mu.Lock()
@@ -36,7 +36,7 @@ func (o *owners) again(name, as string, together bool) (l *Lease, held bool) {
 	return l, true
 }
 
-func (o *owners) put(l *Lease) {
+func (o *owners) put(l *lease) {
 	if l.as == "" {
 		return
 	}
@@ -46,22 +46,22 @@ func (o *owners) put(l *Lease) {
 	o.unlessEnded(l)
 }
 
-func (o *owners) setLocked(k [2]string, l *Lease) {
+func (o *owners) setLocked(k [2]string, l *lease) {
 	if o.m == nil {
-		o.m = make(map[[2]string]*Lease)
+		o.m = make(map[[2]string]*lease)
 	}
 	o.m[k] = l
 }
 
 // unlessEnded removes a lease that had perhaps ended before it was put.
-func (o *owners) unlessEnded(l *Lease) {
-	if l.Err() != nil {
+func (o *owners) unlessEnded(l *lease) {
+	if l.err() != nil {
 		o.remove(l)
 	}
 }
 
 // enter is put, unless the owner has a lease of that name: then it enters that one.
-func (o *owners) enter(l *Lease) *Lease {
+func (o *owners) enter(l *lease) *lease {
 	if l.as == "" {
 		return l
 	}
@@ -79,7 +79,7 @@ func (o *owners) enter(l *Lease) *Lease {
 			o.unlessEnded(l)
 			return l
 		}
-		if first.Err() != nil {
+		if first.err() != nil {
 			o.remove(first)
 		}
 	}
@@ -90,7 +90,7 @@ func (o *owners) behind(name, as string) (held string, ok bool) {
 	if as == "" {
 		return "", false
 	}
-	var all []*Lease
+	var all []*lease
 	o.mu.Lock()
 	for k, l := range o.m {
 		if k[1] == as && k[0] > name {
@@ -107,7 +107,7 @@ func (o *owners) behind(name, as string) (held string, ok bool) {
 	return "", false
 }
 
-func (o *owners) remove(l *Lease) {
+func (o *owners) remove(l *lease) {
 	if l.as == "" {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
@@ -41,12 +42,13 @@ type readName struct {
 // readHold is a hold that readers share. Its lease is renewed, belongs to no caller, and ends with
 // the last share.
 type readHold struct {
+	alone
 	c     *Client
 	at    readName
 	shard *readShard
 
 	// Guarded by the shard's mutex. The first two never change once the hold is formed.
-	lease   *Lease     // nil: it is being formed
+	lease   *lease     // nil: it is being formed
 	in      quorum.Set // members whose votes counted for it
 	shares  []*share
 	waiting []*reader     // callers, while it is being formed
@@ -61,11 +63,10 @@ type readHold struct {
 
 // share is the part of one user in a hold.
 type share struct {
-	Lease
-	tied ties // the lease's
-	of   *readHold
-	at   int         // in of.shares, -1: not there any more; guarded by the shard's mutex
-	kept atomic.Bool // the keeper has it
+	lease
+	of  *readHold
+	at  int         // in of.shares, -1: not there any more; guarded by the shard's mutex
+	put atomic.Bool // the keeper has it
 }
 
 // reader is a caller that waits until a hold is formed.
@@ -135,14 +136,14 @@ func (c *Client) form(ctx, in context.Context, w *want, h *readHold) (*Lease, re
 		return nil, res, err
 	}
 	now := time.Now()
-	l, err = h.formed(ctx, w, l, res, began, now).get(w, now)
+	l, err = h.formed(ctx, w, l.lease, res, began, now).get(w, now)
 	return l, res, err
 }
 
 // formed books the lease of the hold, and gives a share to the caller and to all that wait for it.
-func (h *readHold) formed(ctx context.Context, w *want, l *Lease, res result, began, now time.Time) *share {
+func (h *readHold) formed(ctx context.Context, w *want, l *lease, res result, began, now time.Time) *share {
 	l.mu.Lock()
-	l.ties, l.values = &ties{all: h}, context.Background()
+	l.bond, l.ctx = h, context.Background()
 	lost := l.term.Err()
 	l.mu.Unlock()
 	sh := h.shard
@@ -247,11 +248,11 @@ func (h *readHold) askLocked(ctx context.Context, w *want, now time.Time) error 
 
 // joinLocked makes a share. If the hold is over, the share has ended with it.
 func (h *readHold) joinLocked(ctx context.Context, w *want, now time.Time) *share {
-	s := &share{of: h, at: -1, Lease: Lease{
+	s := &share{of: h, at: -1, lease: lease{
 		c: h.c, hold: h.lease.hold, key: h.lease.key, token: h.lease.token, as: w.terms.as, granted: now,
-		values: ctx, users: 1, ttl: h.at.ttl, renew: true, pos: -1,
+		ctx: ctx, users: 1, plan: plan{ttl: h.at.ttl}, renew: true, inKeeper: inKeeper{pos: -1},
 	}}
-	s.tied.share, s.ties = s, &s.tied
+	s.own.lease, s.bond = &s.lease, s
 	if w.terms.maxHold > 0 {
 		limit := now.Add(w.terms.maxHold)
 		s.term = h.lease.term.Part(limit)
@@ -267,9 +268,9 @@ func (h *readHold) joinLocked(ctx context.Context, w *want, now time.Time) *shar
 // begin gives the share to its user, or the lease that its owner (As) has got meanwhile. It reports
 // false if the share has ended.
 func (s *share) begin(now time.Time) (*Lease, bool) {
-	l := &s.Lease
-	if !l.alive(now) && l.Err() != nil || s.limited() && !s.keep() {
-		return l, false
+	l := &s.lease
+	if !l.alive(now) && l.err() != nil || s.limited() && !s.keep() {
+		return &l.own, false
 	}
 	first := l.c.owners.enter(l)
 	if first != l {
@@ -277,7 +278,7 @@ func (s *share) begin(now time.Time) (*Lease, bool) {
 			owed.release.abandon()
 		}
 	}
-	return first, true
+	return &first.own, true
 }
 
 // get is begin for a caller who asks for nothing else if the share has ended.
@@ -289,8 +290,8 @@ func (s *share) get(w *want, now time.Time) (*Lease, error) {
 	return l, nil
 }
 
-// until is the end of the share's validity. Its mutex is held.
-func (s *share) until() time.Time {
+// until implements bond.
+func (s *share) until(*lease) time.Time {
 	all := s.of.lease
 	all.mu.Lock()
 	until := all.term.Until()
@@ -312,14 +313,14 @@ func (s *share) limited() bool {
 
 // keep has the keeper end the share at its limit; false: the client is closed.
 func (s *share) keep() bool {
-	s.kept.Store(true)
-	return s.c.keeper.add(&s.Lease)
+	s.put.Store(true)
+	return s.c.keeper.add(&s.lease)
 }
 
-// limits is called when the validity of the hold has moved to until. The keeper gets the shares that
+// renewed implements bond: the validity of the hold has moved to until. The keeper gets the shares that
 // their limits end before that. It has no others, because they would come and go through its one
 // mutex.
-func (h *readHold) limits(until time.Time) {
+func (h *readHold) renewed(until time.Time) {
 	h.shard.mu.Lock()
 	if h.limit.IsZero() || clock.Until(h.limit, until) > 0 {
 		h.shard.mu.Unlock()
@@ -329,7 +330,7 @@ func (h *readHold) limits(until time.Time) {
 	var due []*share
 	for _, s := range h.shares {
 		switch {
-		case s.term.Limit().IsZero() || s.kept.Load():
+		case s.term.Limit().IsZero() || s.put.Load():
 		case clock.Until(s.term.Limit(), until) <= 0:
 			due = append(due, s)
 		default:
@@ -348,21 +349,21 @@ func (h *readHold) limitLocked(s *share) {
 	}
 }
 
-// extend lengthens what all share.
-func (s *share) extend(ctx context.Context, ttl time.Duration) error {
+// extend implements bond: it lengthens what all share.
+func (s *share) extend(ctx context.Context, _ *lease, ttl time.Duration) error {
 	now, all := time.Now(), s.of.lease
 	if clock.Until(all.validity(), now.Add(clock.Validity(ttl, s.c.cfg.Drift))) >= 0 {
 		return nil
 	}
 	err := s.c.keeper.confirm(ctx, all, ttl, now)
-	if s.Err() != nil {
+	if s.err() != nil {
 		return s.notHeld(opExtend)
 	}
 	return err
 }
 
-// left is called when the share has ended. The last one ends the lease of the hold.
-func (s *share) left() debt {
+// ended implements bond. The last share ends the lease of the hold.
+func (s *share) ended(*lease, error, core.Ended) debt {
 	h := s.of
 	h.shard.mu.Lock()
 	if s.at < 0 { // the hold has ended, and sees to it
@@ -388,9 +389,9 @@ func (s *share) left() debt {
 	return debt{owed.release, 1}
 }
 
-// ended is called when the lease of the hold has ended. It ends all shares, and returns how many
-// there were.
-func (h *readHold) ended(err error) int {
+// ended implements bond: the lease of the hold has ended, and all shares end.
+func (h *readHold) ended(l *lease, err error, over core.Ended) debt {
+	l.hold.leaves(over)
 	h.shard.mu.Lock()
 	h.over = true
 	h.shard.removeLocked(h)
@@ -403,12 +404,12 @@ func (h *readHold) ended(err error) int {
 	for _, s := range shares {
 		s.end(err)
 	}
-	return len(shares)
+	return debt{l.hold, len(shares)}
 }
 
-// endedWithHold ends the share if the lease of the hold has ended, or its validity is over.
-func (s *share) endedWithHold() bool {
-	err := s.of.lease.Err()
+// follow implements bond: the lease of the hold has ended, or its validity is over.
+func (s *share) follow(*lease) bool {
+	err := s.of.lease.err()
 	if err == nil {
 		return false
 	}
@@ -437,7 +438,7 @@ func readBehind(h *hold) {
 }
 
 // readWord is told what a member says in a renewal.
-func readWord(l *Lease, member int, word int64, sent time.Time) {
+func readWord(l *lease, member int, word int64, sent time.Time) {
 	if word == script.NotDowngraded {
 		l.hold.downgradeAt(member)
 		return
@@ -478,8 +479,22 @@ func (sh *readShard) removeLocked(h *readHold) {
 	}
 }
 
-// users returns how many share what the lease holds, and when the first of them came.
-func (h *readHold) users() (n int, oldest time.Time) {
+// kept implements bond.
+func (s *share) kept() bool { return s.put.Load() }
+
+// renewed implements bond: the term of a share is never renewed.
+func (s *share) renewed(time.Time) {}
+
+// apart implements bond.
+func (s *share) apart() error {
+	return badInput("handoff", "readers of this client share what they hold: ask for a fixed TTL to hand a read lease off")
+}
+
+// held implements bond: those of what all share are counted.
+func (s *share) held(*lease) (int, time.Time) { return 0, time.Time{} }
+
+// held implements bond: it counts the shares.
+func (h *readHold) held(*lease) (n int, oldest time.Time) {
 	h.shard.mu.Lock()
 	defer h.shard.mu.Unlock()
 	for _, s := range h.shares {

@@ -30,12 +30,12 @@ type renewal struct {
 
 // renewItem is a lease, and what the members say of it. Its lease and TTL never change.
 type renewItem struct {
-	l *Lease
+	l *lease
 	core.Count
 }
 
 // toRenew is the lease, as the members are asked to keep it for ttl.
-func (l *Lease) toRenew(ttl time.Duration) renewItem {
+func (l *lease) toRenew(ttl time.Duration) renewItem {
 	return renewItem{l, core.Asks(ttl, len(l.c.members))}
 }
 
@@ -175,7 +175,7 @@ func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 			}
 		}
 		if trace != nil {
-			trace.Renewed(it.l.renewal(ok, clock.Until(it.l.ValidUntil(), now)))
+			trace.Renewed(it.l.renewal(ok, clock.Until(it.l.own.ValidUntil(), now)))
 		}
 	}
 	var next time.Time
@@ -237,7 +237,7 @@ func (n *renewal) settle() {
 
 // lose ends a lease that a majority do not have. One that was to be adopted was nobody's here: who asked for it is told,
 // and nobody else.
-func (n *renewal) lose(l *Lease) {
+func (n *renewal) lose(l *lease) {
 	if !n.adopt {
 		l.lose(LostRefused)
 		return

@@ -249,7 +249,7 @@ func (s *search) triedThen(c int) {
 }
 
 // adoptionHeard is called with each answer to an adoption.
-func (s *search) adoptionHeard(c int, call *member.Call, l *Lease) {
+func (s *search) adoptionHeard(c int, call *member.Call, l *lease) {
 	cl := s.w.c[c]
 	st := &cl.renewals[0]
 	if call.Outcome != member.Answered {
@@ -273,7 +273,7 @@ func (s *search) adoptionWaits(c int) {
 	}
 }
 
-func (s *search) adoptionEnds(c int, l *Lease, v quorum.Verdict) {
+func (s *search) adoptionEnds(c int, l *lease, v quorum.Verdict) {
 	cl := s.w.c[c]
 	s.trying(c)
 	err := s.stubs[c].tookOver(l, v, cl.renewals[0].refused.Len())

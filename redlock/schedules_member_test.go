@@ -383,8 +383,8 @@ var parsed = map[string]struct {
 	script.SemExtend.SHA:   {scriptCall{op: opExtend}, 2, "owner ttl lease"},
 }
 
-// lease are slots as a lease names them, without their tokens.
-func lease(slots ...int) (out permit.List) {
+// leased are slots as a lease names them, without their tokens.
+func leased(slots ...int) (out permit.List) {
 	for _, n := range slots {
 		out = append(out, permit.Permit{Slot: n, Token: 1})
 	}
@@ -455,7 +455,7 @@ func readCall(args []string) *scriptCall {
 		case "had":
 			c.had, _ = permit.Parse(arg)
 		case "lease":
-			c.had = lease(slots(arg)...)
+			c.had = leased(slots(arg)...)
 		case "slots":
 			if back, none := strings.CutPrefix(arg, "-"); none {
 				c.want = int(toInt(back))

@@ -368,7 +368,7 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 	hint := ""
 	switch {
 	case bounds.slots > 0:
-		lock = script.Semaphore(schedName).Holding(lease(0))
+		lock = script.Semaphore(schedName).Holding(leased(0))
 	case bounds.kinds != [schedClients]*kind{}:
 		lock, hint = script.Writing(schedName), script.ReadersFirst("")
 	}
@@ -877,7 +877,7 @@ func (s *search) regain(w *schedWorld, i int) {
 		}
 		cl, l := s.client(w, c), s.lease(c)
 		s.stubs[c].keeper.rejoins.Store(0)
-		s.stubs[c].keeper.regain([]*Lease{l}, quorum.Set(0).With(i))
+		s.stubs[c].keeper.regain([]*lease{l}, quorum.Set(0).With(i))
 		cl.b = l.hold.b
 	}
 }
@@ -1293,18 +1293,20 @@ func (s *search) over(c int) {
 }
 
 // lease is the client's lease, for one event. Its keeper has no goroutine.
-func (s *search) lease(c int) *Lease {
+func (s *search) lease(c int) *lease {
 	cl := s.w.c[c]
 	a := s.attempt(c)
 	s.stubs[c].keeper.leases = nil
-	return &Lease{
-		c: s.stubs[c], hold: &a.hold, key: schedName, token: uint64(cl.token), term: core.ProbeTerm(cl.until, cl.limit, s.cfg.Drift), renewAt: cl.renewAt,
-		renew: s.bounds.renew, ttl: s.cfg.TTL, users: 1, pos: -1, granted: s.now, values: context.Background(),
+	l := &lease{
+		c: s.stubs[c], hold: &a.hold, key: schedName, token: uint64(cl.token), term: core.ProbeTerm(cl.until, cl.limit, s.cfg.Drift), renew: s.bounds.renew,
+		plan: plan{ttl: s.cfg.TTL, renewAt: cl.renewAt}, users: 1, inKeeper: inKeeper{pos: -1}, granted: s.now, ctx: context.Background(), bond: alone{},
 	}
+	l.own.lease = l
+	return l
 }
 
 // keep stores a lease after an event.
-func (s *search) keep(c int, l *Lease) {
+func (s *search) keep(c int, l *lease) {
 	cl := s.w.c[c]
 	cl.b = l.hold.b
 	if err := l.term.Err(); err != nil {
@@ -1335,7 +1337,7 @@ func (s *search) watch(c int) {
 	before := len(cl.req[0]) + len(cl.rep[0])
 	k := &s.stubs[c].keeper
 	if held, ask := l.ask(s.now); ask {
-		k.renewAll([]*Lease{l}, s.now)
+		k.renewAll([]*lease{l}, s.now)
 	} else if !held {
 		l.expire()
 	}

@@ -244,7 +244,7 @@ func (c *Client) permit(ctx, in context.Context, w want) (l *Lease, res result, 
 // permitsHeld has the slots of a new lease asked for at the members that have not given them, after
 // two round trips. Otherwise the attempt is in line there still, and is given slots that it does not
 // use; and slots that are held elsewhere are given to others, who cannot have them.
-func permitsHeld(l *Lease) {
+func permitsHeld(l *lease) {
 	h := l.hold
 	h.mu.Lock()
 	lacking, pause := h.b.Lacking(), max(time.Millisecond, 2*h.b.RoundTrip())
@@ -255,7 +255,7 @@ func permitsHeld(l *Lease) {
 }
 
 // gather asks for the slots of a lease that is held wherever they are not given.
-func (l *Lease) gather() {
+func (l *lease) gather() {
 	c, h := l.c, l.hold
 	if !c.alive.enter() {
 		return

@@ -319,7 +319,7 @@ func TestClientForgetsWhatAFormerLeaderSaid(t *testing.T) {
 		require.NoError(t, e.Resign(t.Context(), l))
 		require.Zero(t, kept(p), "resigned")
 		require.Error(t, e.Proclaim(t.Context(), l, nil))
-		require.NotNil(t, p.said.of(l), "a call that has found the lease held")
+		require.NotNil(t, p.said.of(l.lease), "a call that has found the lease held")
 		require.Zero(t, kept(p))
 
 		l = elected()

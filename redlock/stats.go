@@ -1,6 +1,9 @@
 package redlock
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Stats describes what a client has of one kind of lock, at one moment.
 type Stats struct {
@@ -24,21 +27,12 @@ func (c *Client) Stats() map[Kind]Stats {
 		}
 		all[k.name] = s
 	}
-	var shared []*Lease
 	c.keeper.mu.Lock()
-	for _, due := range c.keeper.leases {
-		if t := &due.l.hold.terms; t.reads == nil {
-			held(t.kind, 1, due.l.granted)
-		} else {
-			shared = append(shared, due.l)
-		}
-	}
+	leases := slices.Clone(c.keeper.leases)
 	c.keeper.mu.Unlock()
-	for _, l := range shared {
-		if l.share() == nil { // not the share of one, but what all share
-			n, oldest := l.hold.terms.reads.users()
-			held(l.hold.terms.kind, n, oldest)
-		}
+	for _, due := range leases {
+		n, oldest := due.l.bound().held(due.l)
+		held(due.l.hold.terms.kind, n, oldest)
 	}
 	c.waiting.mu.Lock()
 	for a := range c.waiting.m {

@@ -73,7 +73,7 @@ type Renewed struct {
 	Validity time.Duration // what was left then, if OK
 }
 
-func (l *Lease) renewal(ok bool, validity time.Duration) Renewed {
+func (l *lease) renewal(ok bool, validity time.Duration) Renewed {
 	return Renewed{Key: l.key, Kind: l.hold.terms.kind.name, OK: ok, Validity: validity}
 }
 

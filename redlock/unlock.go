@@ -11,14 +11,14 @@ import (
 )
 
 // expire ends a lease whose validity is over.
-func (l *Lease) expire() {
-	if s := l.share(); s == nil || !s.endedWithHold() {
+func (l *lease) expire() {
+	if !l.bound().follow(l) {
 		l.lose(l.lapsed())
 	}
 }
 
 // lapsed says why the validity is over.
-func (l *Lease) lapsed() LostReason {
+func (l *lease) lapsed() LostReason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if limit := l.term.Limit(); l.renew && !limit.IsZero() && clock.Until(limit, l.term.Until()) <= clock.Drift(l.ttl, l.c.cfg.Drift) {
@@ -29,7 +29,7 @@ func (l *Lease) lapsed() LostReason {
 
 // lose ends a lease that its holder did not end: its holder is told first, then the members, then
 // the Logger and the Tracer, on a goroutine that holds up nobody else.
-func (l *Lease) lose(reason LostReason) {
+func (l *lease) lose(reason LostReason) {
 	err, owed := l.over(reason)
 	if owed.release != nil {
 		owed.release.release(true).Free()
@@ -39,7 +39,7 @@ func (l *Lease) lose(reason LostReason) {
 
 // over ends the lease for its holder. What it owes is nothing if the lease had ended before. A permit of a fixed TTL that
 // nobody gave back ends as it was asked to, as those of a rate limiter do: the Logger and the Tracer are not told.
-func (l *Lease) over(reason LostReason) (*LostError, debt) {
+func (l *lease) over(reason LostReason) (*LostError, debt) {
 	err := &LostError{Key: l.key, Kind: l.hold.terms.kind.name, Token: l.token, Reason: reason, Until: l.validity()}
 	owed, _ := l.end(err)
 	if err.Kind == KindSemaphore && reason == LostExpired && !l.renew {
@@ -63,7 +63,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if l.none() {
 		return noLease("unlock")
 	}
-	if ctx.Value(ownLease{l.whole()}) != nil { // it ends with the lease, that is, now
+	if ctx.Value(ownLease{l.lease}) != nil { // it ends with the lease, that is, now
 		ctx = context.WithoutCancel(ctx)
 	}
 	whole, owed, err := l.giveUp()
@@ -82,31 +82,28 @@ func (l *Lease) Unlock(ctx context.Context) error {
 
 // giveUp ends the lease, or one user's part in it. If that ended the lease, giveUp returns it, and
 // the hold that is to be released: nil if others have it.
-func (l *Lease) giveUp() (*Lease, *hold, error) {
-	if l.of != nil {
-		if !l.spent.CompareAndSwap(false, true) {
-			return nil, nil, l.givenUp("unlock")
-		}
-		l = l.of
+func (l *Lease) giveUp() (*lease, *hold, error) {
+	if l.part && !l.spent.CompareAndSwap(false, true) {
+		return nil, nil, l.givenUp("unlock")
 	}
 	switch inner, ended, owed := l.leave(); {
 	case inner:
 		return nil, nil, nil
 	case ended:
-		return l, owed, nil
+		return l.lease, owed, nil
 	}
 	return nil, nil, l.notHeld("unlock")
 }
 
 // unlocked tells how the release r ended, and frees it.
-func (l *Lease) unlocked(r *quorum.Round, v quorum.Verdict, cause error) error {
+func (l *lease) unlocked(r *quorum.Round, v quorum.Verdict, cause error) error {
 	defer r.Free()
 	err := l.unlockError(v, r, cause)
 	l.tellReleased(err)
 	return err
 }
 
-func (l *Lease) tellReleased(err error) {
+func (l *lease) tellReleased(err error) {
 	if l.c.trace.release != nil {
 		l.c.trace.release.Released(Released{Key: l.key, Kind: l.hold.terms.kind.name, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
 	}
@@ -115,10 +112,10 @@ func (l *Lease) tellReleased(err error) {
 // leave gives up one user. inner: it only undid a re-entry. ended: it was the last, and ended the
 // lease. Neither: the lease had ended. All of that is one step, so that a re-entry comes before it
 // or finds the lease ended. If owed is not nil, the caller owes its release.
-func (l *Lease) leave() (inner, ended bool, owed *hold) {
+func (l *lease) leave() (inner, ended bool, owed *hold) {
 	now := time.Now()
 	if !l.alive(now) {
-		_ = l.Err() // ends it if its validity is over
+		_ = l.err() // ends it if its validity is over
 	}
 	l.mu.Lock()
 	switch {
@@ -135,7 +132,7 @@ func (l *Lease) leave() (inner, ended bool, owed *hold) {
 
 // unlockError judges a release by what the members said of it: done where a majority have nothing
 // of ours any more, and lost where more had nothing before than a majority can do without.
-func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) error {
+func (l *lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) error {
 	l.hold.mu.Lock()
 	disowned := l.hold.b.Disowned()
 	l.hold.mu.Unlock()
@@ -161,12 +158,12 @@ func (l *Lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) erro
 
 // givenUp is the error when a user of a lease goes on with it after its Unlock: the rest of the
 // lease is others'.
-func (l *Lease) givenUp(op string) error {
+func (l *lease) givenUp(op string) error {
 	return &keyError{op: op, key: l.key, err: ErrNotHeld, cause: ErrReleased}
 }
 
 // notHeld explains why an operation on a lease that has ended cannot be.
-func (l *Lease) notHeld(op string) error {
+func (l *lease) notHeld(op string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	err := l.term.Err()
