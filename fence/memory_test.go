@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/gob"
-	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -184,34 +181,6 @@ func TestRestoreTakesTokensForThoseOfWriters(t *testing.T) {
 	guard.Restore(map[string]uint64{"r": 4})
 	require.NoError(t, guard.CheckShared(t.Context(), "r", 10))
 	assert.ErrorIs(t, guard.CheckShared(t.Context(), "r", 8), fence.ErrStale, "an older snapshot lowers nothing")
-}
-
-// A map and an if are the second implementation.
-func TestMemoryAgreesWithAMap(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var guard fence.Memory
-	model := map[string]uint64{}
-	for range 20_000 {
-		resource, token := string(rune('a'+rng.IntN(5))), rng.Uint64N(1000)/(1+rng.Uint64N(200))
-		var err error
-		ran := false
-		if rng.IntN(2) == 0 {
-			err = guard.Check(t.Context(), resource, token)
-		} else {
-			err = guard.Do(t.Context(), resource, token, func() error { ran = true; return errors.New("failed") })
-		}
-		accepted := token > 0 && token >= model[resource]
-		if accepted {
-			model[resource] = token
-		}
-		if ran {
-			require.EqualError(t, err, "failed")
-			require.True(t, accepted, "%d written", token)
-		} else {
-			require.Equal(t, accepted, err == nil, "%s %d: %v", resource, token, err)
-		}
-	}
-	assert.True(t, maps.Equal(model, guard.Snapshot()))
 }
 
 func TestCheckDoesNotAllocate(t *testing.T) {

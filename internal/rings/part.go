@@ -40,7 +40,7 @@ var parts = [6]part{
 	{
 		tests: []chosen{
 			{pkg: "redlock", pattern: "^TestLongSchedules"}, {pkg: "redlock/internal/latch", pattern: long},
-			{pkg: "node/...", pattern: long}, {pkg: "internal/redistest", pattern: long},
+			{pkg: "node/...", pattern: long},
 		},
 		servers: []string{"redis-6.2"},
 	},
