@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/cases"
-	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -22,15 +21,10 @@ import (
 // The scripts of an election do what the cases in redlock/internal/script/testdata/election say, on
 // a real server and on the embedded one.
 func TestElectionScriptsDoWhatTheProtocolSays(t *testing.T) {
-	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
-		for _, c := range cases.Read(t, "internal/script/testdata/election/*.txt") {
-			t.Run(c.Name, func(t *testing.T) {
-				require.NoError(t, server.Flush())
-				p := &scriptPlay{T: t}
-				p.site = &electionSite{serverSite{scripted: newScripted(t, server)}, p}
-				p.play(c.Lines)
-			})
-		}
+	onCases(t, "election/*", func(s *scripted, lines []cases.Line) {
+		p := &scriptPlay{T: s.T}
+		p.site = &electionSite{serverSite{s}, p}
+		p.play(lines)
 	})
 }
 
@@ -52,16 +46,7 @@ func (s *electionSite) named() map[string]string {
 	return map[string]string{"record": slot.Sibling("redquorum:e1", s.Name), "observers": slot.Sibling("redquorum:eo", s.Name)}
 }
 
-func (s *electionSite) all() map[string]string {
-	out := s.serverSite.all()
-	for name, key := range s.named() {
-		if value, ok := out[key]; ok {
-			delete(out, key)
-			out[name] = value
-		}
-	}
-	return out
-}
+func (s *electionSite) all() map[string]string { return renamed(s.serverSite.all(), s.named()) }
 
 func (s *electionSite) edit(words []string) string {
 	s.Helper()

@@ -3,6 +3,7 @@
 package redlock
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,53 +24,37 @@ import (
 // The scripts of a latch do what the cases in redlock/internal/script/testdata/latch say, on a real
 // server and on the embedded one.
 func TestLatchScriptsDoWhatTheProtocolSays(t *testing.T) {
-	onServers(t, func(t *testing.T, server redistest.Server, acl bool) {
-		for _, c := range cases.Read(t, "internal/script/testdata/latch/*.txt") {
-			if at := c.Lines[0].Words; at[0] == "at" && at[1] == "real" && !acl {
-				continue
-			}
-			t.Run(c.Name, func(t *testing.T) {
-				require.NoError(t, server.Flush())
-				(&latchPlay{serverSite: serverSite{newScripted(t, server)}, latch: script.LatchOf("part:42"), life: time.Hour}).play(c.Lines)
-			})
-		}
+	onCases(t, "latch/*", func(s *scripted, lines []cases.Line) {
+		p := &scriptPlay{T: s.T}
+		p.site = newLatchSite(s, p)
+		p.play(lines)
 	})
 }
 
-// latchPlay plays the lines of a case about one latch.
-type latchPlay struct {
+// latchSite is a server with a latch, or a barrier.
+type latchSite struct {
 	serverSite
-	latch  script.Latch
-	life   time.Duration
-	line   cases.Line
-	failed bool
-	before map[string]string
+	play  *scriptPlay
+	latch script.Latch
+	life  time.Duration
 }
 
-// latchKeys are the names of the keys of a latch.
-func latchKeys(name string) (latch, watches string) {
-	return slot.Sibling("redquorum:l1", name), slot.Sibling("redquorum:lo", name)
+func newLatchSite(s *scripted, p *scriptPlay) *latchSite {
+	return &latchSite{serverSite{s}, p, script.LatchOf("part:42"), time.Hour}
 }
 
-func (p *latchPlay) play(lines []cases.Line) {
-	for i, l := range lines {
-		p.line, p.failed = l, false
-		if i+1 < len(lines) && lines[i+1].Words[0] == "unchanged" {
-			p.before = p.state()
-		}
-		got := p.event(l.Words[0], l.Words[1:])
-		if !l.Asked {
-			continue
-		}
-		words := strings.Fields(got)
-		if p.failed && len(words) > len(l.Want) {
-			words = words[:len(l.Want)]
-		}
-		require.True(p, slices.EqualFunc(words, l.Want, (&scriptPlay{T: p.T}).is), "%v: got %q, want %q", l, got, strings.Join(l.Want, " "))
+func (p *latchSite) named() map[string]string {
+	name := p.latch.Name
+	return map[string]string{
+		"latch": slot.Sibling("redquorum:l1", name), "watches": slot.Sibling("redquorum:lo", name), "barrier": slot.Sibling("redquorum:b1", name),
 	}
 }
 
-func (p *latchPlay) terms(round, count string) script.LatchTerms {
+func (p *latchSite) all() map[string]string { return renamed(p.state(), p.named()) }
+
+func (p *latchSite) pushed() []string { return slices.Sorted(slices.Values(p.serverSite.pushed())) }
+
+func (p *latchSite) terms(round, count string) script.LatchTerms {
 	return script.LatchTerms{Round: toInt(round), Count: toInt(count), Life: p.life}
 }
 
@@ -86,12 +71,10 @@ func arrivalsOf(words []string) (out []script.Arrival) {
 	return out
 }
 
-func (p *latchPlay) event(word string, args []string) string {
+func (p *latchSite) edit(words []string) string {
 	p.Helper()
-	key, watches := latchKeys(p.latch.Name)
-	barrier := slot.Sibling("redquorum:b1", p.latch.Name)
-	switch word {
-	case "at":
+	names, args := p.named(), words[1:]
+	switch words[0] {
 	case "arrive":
 		return p.told(p.latch.Arrive(nil, p.terms(args[0], args[1]), false, arrivalsOf(args[2:])))
 	case "opened":
@@ -105,76 +88,44 @@ func (p *latchPlay) event(word string, args []string) string {
 	case "delete":
 		return text(p.number(p.latch.Delete(nil)))
 	case "life":
-		d := rt.Must(time.ParseDuration(args[0]))(p)
-		p.life = d
+		p.life = rt.Must(time.ParseDuration(args[0]))(p)
+		return ""
 	case "latch":
-		return p.stored(key)
+		return p.stored(names["latch"])
 	case "read":
 		return p.read()
 	case "come", "go", "look":
-		return p.barrier(word, args)
+		return p.barrier(words[0], args)
 	case "parties":
-		var names []string
-		for field := range p.hash(barrier) {
+		var parties []string
+		for field := range p.hash(names["barrier"]) {
 			if name, ok := strings.CutPrefix(field, "="); ok {
-				names = append(names, name)
+				parties = append(parties, name)
 			}
 		}
-		slices.Sort(names)
-		return strings.Join(names, " ")
+		slices.Sort(parties)
+		return strings.Join(parties, " ")
 	case "ends":
-		was := strings.Fields(p.hash(barrier)["="+args[0]])
-		p.ask("HSET", barrier, "="+args[0], was[0]+" 1 "+was[2])
+		was := strings.Fields(p.hash(names["barrier"])["="+args[0]])
+		p.ask("HSET", names["barrier"], "="+args[0], was[0]+" 1 "+was[2])
+		return ""
 	case "fields":
-		return fmt.Sprint(len(p.hash(key)))
+		return fmt.Sprint(len(p.hash(names["latch"])))
 	case "watches":
-		var names []string
+		var awaits []string
 		now := p.now()
-		for watch, deadline := range p.hash(watches) {
+		for watch, deadline := range p.hash(names["watches"]) {
 			left := toInt(deadline) - now/1000
-			require.True(p, left > 40_000 && left <= 60_000, "%v: it ends in %d ms", p.line, left)
-			names = append(names, called(watch))
+			require.True(p, left > 40_000 && left <= 60_000, "%v: it ends in %d ms", p.play.line, left)
+			awaits = append(awaits, called(watch))
 		}
-		slices.Sort(names)
-		if len(names) == 0 {
-			return "nobody"
-		}
-		return strings.Join(names, " ")
-	case "lives":
-		return text(p.left(map[string]string{"latch": key, "watches": watches}[args[0]]).Milliseconds())
-	case "keys":
-		var names []string
-		for k := range p.state() {
-			names = append(names, map[string]string{key: "latch", watches: "watches", barrier: "barrier"}[k])
-		}
-		slices.Sort(names)
-		if len(names) == 0 {
-			return "nothing"
-		}
-		return strings.Join(names, " ")
-	case "pushed":
-		var all []string
-		for _, m := range p.pushed() {
-			n, ok := script.ParseNews(m)
-			require.True(p, ok, m)
-			all = append(all, fmt.Sprintf("%c %s %d", n.Word, called(n.Watch), n.Values[0]))
-		}
-		slices.Sort(all)
-		if len(all) == 0 {
-			return "nothing"
-		}
-		return strings.Join(all, " , ")
-	case "unchanged":
-		require.Equal(p, p.before, p.state(), "%v", p.line)
-	case "redis":
-		for i, w := range args {
-			args[i] = strings.NewReplacer("$latch", key, "$barrier", barrier).Replace(w)
-		}
-		p.ask(args...)
-	default:
-		p.Fatalf("%v: no such word", p.line)
+		slices.Sort(awaits)
+		return cmp.Or(strings.Join(awaits, " "), "nobody")
 	}
-	return ""
+	for i, w := range words {
+		words[i] = cmp.Or(names[strings.TrimPrefix(w, "$")], w)
+	}
+	return p.serverSite.edit(words)
 }
 
 func latchText(s script.LatchState) string {
@@ -182,22 +133,22 @@ func latchText(s script.LatchState) string {
 }
 
 // told is what a call replies.
-func (p *latchPlay) told(cmd member.Command) string {
+func (p *latchSite) told(cmd member.Command) string {
 	p.Helper()
 	began := p.now()
 	v, err := p.run(cmd)
 	if err != nil {
-		p.failed = true
+		p.play.failed = true
 		return replyOf(nil, err).err
 	}
 	s, ok := script.ReadLatch(replyFrom(v))
-	require.True(p, ok, "%v: %v", p.line, v)
-	require.True(p, began <= s.Server && s.Server <= p.now(), "%v: the time is not its own", p.line)
+	require.True(p, ok, "%v: %v", p.play.line, v)
+	require.True(p, began <= s.Server && s.Server <= p.now(), "%v: the time is not its own", p.play.line)
 	return latchText(s)
 }
 
 // stored is what the key has, with the arrivals of its round. Sum and digest are those of the arrivals, as a client counts them.
-func (p *latchPlay) stored(key string) string {
+func (p *latchSite) stored(key string) string {
 	p.Helper()
 	h := p.hash(key)
 	s := script.LatchState{Round: toInt(h["r"]), Sum: toInt(h["s"]), Count: toInt(h["k"]), Open: h["o"] == "1", Digest: toInt(h["d"])}
@@ -212,23 +163,23 @@ func (p *latchPlay) stored(key string) string {
 		}
 	}
 	slices.Sort(ids)
-	require.Equal(p, s.Sum, sum, "%v", p.line)
-	require.Equal(p, s.Digest, digest, "%v", p.line)
+	require.Equal(p, s.Sum, sum, "%v", p.play.line)
+	require.Equal(p, s.Digest, digest, "%v", p.play.line)
 	return strings.Join(append([]string{latchText(s)}, ids...), " ")
 }
 
 // read is what the pages say, which is what the key has.
-func (p *latchPlay) read() string {
+func (p *latchSite) read() string {
 	p.Helper()
 	var ids []string
 	for cursor, n := "0", 0; ; n++ {
 		read := p.latch.Read(nil, cursor, 1)
-		if b := script.BarrierOf(p.latch.Name); p.ask("EXISTS", slot.Sibling("redquorum:b1", b.Name)).(int64) == 1 {
-			read = b.Read(nil, cursor, 1)
+		if p.ask("EXISTS", p.named()["barrier"]).(int64) == 1 {
+			read = script.BarrierOf(p.latch.Name).Read(nil, cursor, 1)
 		}
 		v := rt.Must(p.run(read))(p)
 		page, ok := script.ReadLatchPage(replyFrom(v))
-		require.True(p, ok, "%v: %v", p.line, v)
+		require.True(p, ok, "%v: %v", p.play.line, v)
 		for _, a := range page.Arrivals {
 			ids = append(ids, fmt.Sprint(a.ID, "=", a.N))
 		}
@@ -242,7 +193,7 @@ func (p *latchPlay) read() string {
 
 // barrier is a call about the barrier of that name: come ROUND PARTIES WHO, go ROUND WHO, or look WHO; and then, in
 // this order, as WATCH, and after ROUND WHO ..., who are the parties of the round before.
-func (p *latchPlay) barrier(word string, args []string) string {
+func (p *latchSite) barrier(word string, args []string) string {
 	p.Helper()
 	t := script.BarrierTerms{Life: p.life}
 	entry := time.Duration(0)
@@ -267,13 +218,13 @@ func (p *latchPlay) barrier(word string, args []string) string {
 	began := p.now()
 	v, err := p.run(script.BarrierOf(p.latch.Name).Wait(nil, &t, entry))
 	if err != nil {
-		p.failed = true
+		p.play.failed = true
 		return replyOf(nil, err).err
 	}
 	reply := replyFrom(v)
 	s, ok := script.ReadBarrier(reply)
-	require.True(p, ok, "%v: %v", p.line, v)
-	require.True(p, began <= s.Server && s.Server <= p.now(), "%v: the time is not its own", p.line)
+	require.True(p, ok, "%v: %v", p.play.line, v)
+	require.True(p, began <= s.Server && s.Server <= p.now(), "%v: the time is not its own", p.play.line)
 	l, _ := script.ReadLatch(reply)
 	return fmt.Sprint(s.Round, " ", l.Sum, " ", s.Parties, " ", map[bool]string{true: "open", false: "shut"}[s.Open], " ", s.Before, " ", [...]string{"stranger", "unknown", "counted", "other"}[s.Mine])
 }
@@ -286,7 +237,7 @@ func TestHeartbeatsOfAwaitReadAllWatchesSeldom(t *testing.T) {
 		}
 		require.NoError(t, server.Flush())
 		const waiters = 400
-		p := &latchPlay{serverSite: serverSite{newScripted(t, server)}, latch: script.LatchOf("part:42"), life: time.Hour}
+		p := newLatchSite(newScripted(t, server), nil)
 		beat := func() {
 			for i := range waiters {
 				_, err := p.run(p.latch.Await(nil, p.terms("1", "2"), script.OwnerOf("AAAA", uint64(i)), time.Minute))

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/cases"
-	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -22,15 +21,10 @@ import (
 // The scripts of the lock with readers do what the cases in redlock/internal/script/testdata/rw
 // say, on a real server and on the embedded one.
 func TestReadWriteScriptsDoWhatTheProtocolSays(t *testing.T) {
-	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
-		for _, c := range cases.Read(t, "internal/script/testdata/rw/*.txt") {
-			t.Run(c.Name, func(t *testing.T) {
-				require.NoError(t, server.Flush())
-				site := &rwSite{serverSite: serverSite{scripted: newScripted(t, server)}}
-				site.as("writer")
-				(&scriptPlay{T: t, site: site}).play(c.Lines)
-			})
-		}
+	onCases(t, "rw/*", func(s *scripted, lines []cases.Line) {
+		site := &rwSite{serverSite{s}}
+		site.as("writer")
+		(&scriptPlay{T: s.T, site: site}).play(lines)
 	})
 }
 

@@ -35,23 +35,24 @@ func TestBatchesDoWhatTheProtocolSays(t *testing.T) {
 
 // everyCase plays the cases of a file on servers. joined: acquires and releases travel in a batch.
 func everyCase(t *testing.T, file string, joined bool) {
-	onServers(t, func(t *testing.T, server redistest.Server, acl bool) {
-		for _, c := range scriptCases(t, file, acl) {
-			t.Run(c.Name, func(t *testing.T) {
-				require.NoError(t, server.Flush())
-				s := newScripted(t, server)
-				s.joined = joined
-				(&scriptPlay{T: t, site: &serverSite{scripted: s}}).play(c.Lines)
-			})
-		}
+	onCases(t, file, func(s *scripted, lines []cases.Line) {
+		s.joined = joined
+		(&scriptPlay{T: s.T, site: &serverSite{s}}).play(lines)
 	})
 }
 
-// scriptCases are the cases of a file. Those that begin with "at real" are for a server that has an ACL.
-func scriptCases(t *testing.T, file string, acl bool) []cases.Case {
-	t.Helper()
-	return slices.DeleteFunc(cases.Read(t, "internal/script/testdata/"+file+".txt"), func(c cases.Case) bool {
-		return c.Lines[0].Words[0] == "at" && !acl
+// onCases plays cases on servers that have nothing. Those that begin with "at real" are for a server that has an ACL.
+func onCases(t *testing.T, file string, play func(s *scripted, lines []cases.Line)) {
+	onServers(t, func(t *testing.T, server redistest.Server, acl bool) {
+		for _, c := range cases.Read(t, "internal/script/testdata/"+file+".txt") {
+			if c.Lines[0].Words[0] == "at" && !acl {
+				continue
+			}
+			t.Run(c.Name, func(t *testing.T) {
+				require.NoError(t, server.Flush())
+				play(newScripted(t, server), c.Lines)
+			})
+		}
 	})
 }
 
@@ -446,6 +447,10 @@ func (p *scriptPlay) message(message string) string {
 	case "g":
 	case "e": // what is proclaimed
 		return message
+	case "o", "b":
+		n, ok := script.ParseNews(message)
+		require.True(p, ok, message)
+		return fmt.Sprint(f[0], " ", p.called(n.Watch), " ", n.Values[0])
 	case "r":
 		return "r " + p.called(f[1])
 	default:
@@ -549,17 +554,17 @@ func (s *serverSite) names() map[string]string {
 	}
 }
 
-func (s *serverSite) all() map[string]string {
-	out := map[string]string{}
-	for key, value := range s.state() {
-		for name, of := range s.names() {
-			if of == key {
-				key = name
-			}
+func (s *serverSite) all() map[string]string { return renamed(s.state(), s.names()) }
+
+// renamed has the names of cases for keys.
+func renamed(state, names map[string]string) map[string]string {
+	for name, key := range names {
+		if value, ok := state[key]; ok {
+			delete(state, key)
+			state[name] = value
 		}
-		out[key] = value
 	}
-	return out
+	return state
 }
 
 const dumpLua = `local t = redis.call('TIME')

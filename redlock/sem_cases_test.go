@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/cases"
-	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -23,21 +22,16 @@ import (
 // The scripts of the semaphore do what the cases say, on a real server and on the embedded one. The README of the cases has the
 // words. After each line the member has what permits.check requires.
 func TestScriptsOfTheSemaphoreDoWhatTheProtocolSays(t *testing.T) {
-	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
-		for _, c := range cases.Read(t, "internal/script/testdata/sem/*.txt") {
-			t.Run(c.Name, func(t *testing.T) {
-				require.NoError(t, server.Flush())
-				p := newPermits(t, server)
-				play := &scriptPlay{T: t, site: &serverSite{scripted: p.scripted}, values: map[string]int64{}}
-				for _, line := range c.Lines {
-					play.line = line
-					got := p.event(play, line.Words[0], line.Words[1:])
-					if line.Asked {
-						require.True(t, play.matches(strings.Fields(got), line.Want), "%v: got %q, want %q", line, got, strings.Join(line.Want, " "))
-					}
-					p.check(line)
-				}
-			})
+	onCases(t, "sem/*", func(s *scripted, lines []cases.Line) {
+		p := permitsOf(s)
+		play := &scriptPlay{T: s.T, site: &serverSite{s}, values: map[string]int64{}}
+		for _, line := range lines {
+			play.line = line
+			got := p.event(play, line.Words[0], line.Words[1:])
+			if line.Asked {
+				require.True(s, play.matches(strings.Fields(got), line.Want), "%v: got %q, want %q", line, got, strings.Join(line.Want, " "))
+			}
+			p.check(line)
 		}
 	})
 }

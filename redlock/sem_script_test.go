@@ -31,7 +31,10 @@ type permits struct {
 }
 
 func newPermits(t *testing.T, server redistest.Server) *permits {
-	s := newScripted(t, server)
+	return permitsOf(newScripted(t, server))
+}
+
+func permitsOf(s *scripted) *permits {
 	s.Lock = script.Semaphore(s.Name)
 	return &permits{scripted: s, last: map[string]int64{}}
 }
