@@ -204,17 +204,23 @@ func (p *rwStopPlay) act(o *rwStopOwner, after int, once bool) {
 	p.check(fmt.Sprintf("after %s of %s", what, o.name))
 }
 
+// get is a call whose reply may tell of a vote, plain one that does not.
+func (p *rwStopPlay) get(o *rwStopOwner, cmd member.Command) func(after int, once bool) error {
+	return func(after int, once bool) error {
+		v, err := p.raw(cmd, after, once)
+		if err == nil && firstOf(v) > 0 {
+			p.believe(o, firstOf(v), "reply")
+		}
+		return err
+	}
+}
+
+func (p *rwStopPlay) plain(cmd member.Command) func(after int, once bool) error {
+	return func(after int, once bool) error { return rt.Err(p.raw(cmd, after, once)) }
+}
+
 // next chooses what an owner does next.
 func (p *rwStopPlay) next(o *rwStopOwner) (call func(after int, once bool) error, what string) {
-	get := func(cmd member.Command, reads bool) func(int, bool) error {
-		return func(after int, once bool) error {
-			v, err := p.raw(cmd, after, once)
-			if err == nil && firstOf(v) > 0 {
-				p.believe(o, firstOf(v), "reply")
-			}
-			return err
-		}
-	}
 	switch {
 	case o.over:
 		return nil, ""
@@ -226,17 +232,15 @@ func (p *rwStopPlay) next(o *rwStopOwner) (call func(after int, once bool) error
 			o.reads = true // the write lease ends first
 			reading := script.Reading(p.Name)
 			o.lock = reading
-			cmd := reading.Downgrade(nil, o.name, minute)
-			return func(after int, once bool) error { _, err := p.raw(cmd, after, once); return err }, "downgrade"
+			return p.plain(reading.Downgrade(nil, o.name, minute)), "downgrade"
 		}
 		if !o.reads && o.kind != "read" && p.r.IntN(4) == 0 { // yield
 			token := o.token
 			o.believes, o.yielded = false, max(o.yielded, o.token)
-			return get(o.lock.Yield(nil, o.name, token, minute, minute, 0), false), "yield"
+			return p.get(o, o.lock.Yield(nil, o.name, token, minute, minute, 0)), "yield"
 		}
 		if p.r.IntN(4) == 0 {
-			cmd := o.lock.Extend(nil, o.name, minute)
-			return func(after int, once bool) error { _, err := p.raw(cmd, after, once); return err }, "extend"
+			return p.plain(o.lock.Extend(nil, o.name, minute)), "extend"
 		}
 		fallthrough
 	case !o.believes && p.r.IntN(8) == 0 || o.believes:
@@ -245,12 +249,11 @@ func (p *rwStopPlay) next(o *rwStopOwner) (call func(after int, once bool) error
 			hint = "" // it has not heard of readers
 		}
 		o.believes, o.gone = false, true
-		cmd := o.lock.Release(nil, o.name, hint)
-		return func(after int, once bool) error { _, err := p.raw(cmd, after, once); return err }, "release " + hint
+		return p.plain(o.lock.Release(nil, o.name, hint)), "release " + hint
 	case p.r.IntN(3) == 0:
-		return get(o.lock.Acquire(nil, o.name, minute), false), "acquire"
+		return p.get(o, o.lock.Acquire(nil, o.name, minute)), "acquire"
 	}
-	return get(o.lock.Wait(nil, o.name, minute, minute, 0), false), "wait"
+	return p.get(o, o.lock.Wait(nil, o.name, minute, minute, 0)), "wait"
 }
 
 func (p *rwStopPlay) play() {
@@ -324,30 +327,15 @@ func (p *rwStopPlay) finish() {
 				continue
 			case o.believes:
 				o.believes, o.gone = false, true
-				cmd := o.lock.Release(nil, o.name, o.hint())
-				o.pending = func(after int, once bool) error { _, err := p.raw(cmd, after, once); return err }
+				o.pending = p.plain(o.lock.Release(nil, o.name, o.hint()))
 				p.act(o, -1, false)
 			default:
-				cmd := o.lock.Wait(nil, o.name, minute, minute, 0)
-				o.pending = func(after int, once bool) error {
-					v, err := p.raw(cmd, after, once)
-					if err == nil && firstOf(v) > 0 {
-						p.believe(o, firstOf(v), "reply")
-					}
-					return err
-				}
+				o.pending = p.get(o, o.lock.Wait(nil, o.name, minute, minute, 0))
 				p.act(o, -1, false)
 				// a vote that a yield gave up in vain is offered again
 				if v, ok := p.ask("HGET", p.Name, o.name).(string); ok && !o.believes && o.kind != "read" && !o.reads {
 					if token, _ := strconv.ParseInt(v, 10, 64); token == o.yielded {
-						cmd := o.lock.Yield(nil, o.name, token, minute, minute, 0)
-						o.pending = func(after int, once bool) error {
-							v, err := p.raw(cmd, after, once)
-							if err == nil && firstOf(v) > 0 {
-								p.believe(o, firstOf(v), "yield")
-							}
-							return err
-						}
+						o.pending = p.get(o, o.lock.Yield(nil, o.name, token, minute, minute, 0))
 						p.act(o, -1, false)
 					}
 				}
