@@ -82,7 +82,7 @@ func takesOver(t *testing.T, ways []takeover) {
 			t.Parallel()
 			s := start(t, redistest.ShardedConfig{Replicas: 1, Server: partly})
 			var said told
-			a, b := open(t, s, short, redlock.WithTracer(&said)), open(t, s, short, redlock.WithTracer(&said))
+			a, b := open(t, s, short, traced(&said)), open(t, s, short, traced(&said))
 			if way.cut {
 				cut(t, s, 3)
 			}
@@ -234,7 +234,7 @@ func TestLongMastersFailUnderTheirContenders(t *testing.T) {
 	var said told
 	var clients []*redlock.Client
 	for range 3 {
-		clients = append(clients, open(t, s, short, redlock.WithTracer(&said)))
+		clients = append(clients, open(t, s, short, traced(&said)))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	var contests [3]contest

@@ -14,6 +14,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -165,7 +166,7 @@ func observed(t *testing.T, a, b *redlock.Client, name string) {
 // yet, or that slot may be given away at this moment.
 func toldToAll(t *testing.T, s *redistest.Sharded) {
 	wait := ""
-	for _, source := range redlock.Scripts() {
+	for _, source := range redlocktest.Scripts() {
 		if strings.Contains(source, "tag ~= '!' and KEYS[2] ~= KEYS[3] and redis.call('HGET', KEYS[3], 'id') ~= tag then") { // of wait alone
 			wait = source
 			break

@@ -72,7 +72,7 @@ func shared(t testing.TB) *redistest.Sharded {
 		}
 		// Its first client marks all slots before any test does something else, and perhaps closes its client meanwhile.
 		var c *redlock.Client
-		if c, common.err = redlock.Open(ctx, []string{urlOf(common.s)}, quick); common.err == nil {
+		if c, common.err = redlock.Open(ctx, []string{urlOf(common.s)}, configOf()); common.err == nil {
 			common.err = c.Close()
 		}
 	})

@@ -39,7 +39,18 @@ func quick(c *redlock.Config) {
 	c.MemberTimeout, c.DialTimeout, c.StallTimeout, c.NoQuorumAfter = 30*time.Second, time.Minute, time.Minute, -1
 }
 
-func open(t testing.TB, s *redistest.Sharded, opts ...redlock.Option) *redlock.Client {
+// configOf is quick with changes.
+func configOf(opts ...func(*redlock.Config)) (c redlock.Config) {
+	quick(&c)
+	for _, o := range opts {
+		o(&c)
+	}
+	return c
+}
+
+func traced(t redlock.Tracer) func(*redlock.Config) { return func(c *redlock.Config) { c.Tracer = t } }
+
+func open(t testing.TB, s *redistest.Sharded, opts ...func(*redlock.Config)) *redlock.Client {
 	t.Helper()
 	return openAll(t, []string{urlOf(s)}, opts...)
 }
@@ -47,7 +58,7 @@ func open(t testing.TB, s *redistest.Sharded, opts ...redlock.Option) *redlock.C
 // ending is the context of a call that is to succeed: what cannot, fails, and does not hold up the others.
 func ending(t testing.TB) context.Context { return rt.Within(t, 2*time.Minute) }
 
-func openAll(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Client {
+func openAll(t testing.TB, urls []string, opts ...func(*redlock.Config)) *redlock.Client {
 	t.Helper()
 	patient := make([]string, len(urls)) // a write, too, takes longer than usual where the machine is busy before it
 	for i, u := range urls {
@@ -57,8 +68,9 @@ func openAll(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Clien
 		}
 		patient[i] = u + sep + "write_timeout=1m"
 	}
-	opts = append([]redlock.Option{quick, redlock.WithLogger(slog.New(slog.NewTextHandler(t.Output(), nil)))}, opts...)
-	c := rt.Must(redlock.Open(t.Context(), patient, opts...))(t)
+	cfg := configOf(opts...)
+	cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	c := rt.Must(redlock.Open(t.Context(), patient, cfg))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -70,7 +82,7 @@ func TestOneClusterUnderTwoNamesIsNotTwoMembers(t *testing.T) {
 	for _, addr := range s.Addrs()[:3] {
 		urls = append(urls, "redis-cluster://"+addr+"?failover_lag=0s&write_timeout=1m")
 	}
-	require.ErrorIs(t, rt.Err(redlock.Open(t.Context(), urls, quick)), redlock.ErrDuplicateMember)
+	require.ErrorIs(t, rt.Err(redlock.Open(t.Context(), urls, configOf())), redlock.ErrDuplicateMember)
 }
 
 // A lock in each of many slots, of all masters.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -170,7 +171,7 @@ func (h *handOvers) check(t *testing.T) {
 }
 
 // reshard moves the slot of one lock from master to master, so often at least, under callers of several clients.
-func reshard(t *testing.T, config redistest.ShardedConfig, callers, moved int, length time.Duration, opts ...redlock.Option) {
+func reshard(t *testing.T, config redistest.ShardedConfig, callers, moved int, length time.Duration, opts ...func(*redlock.Config)) {
 	s := start(t, config)
 	const name = "resharded"
 	n := int(slot.Of(name))
@@ -180,7 +181,7 @@ func reshard(t *testing.T, config redistest.ShardedConfig, callers, moved int, l
 	heard := handOvers{untold: end}
 	var clients []*redlock.Client
 	for range max(2, callers/16) {
-		clients = append(clients, open(t, s, append([]redlock.Option{unhurried, redlock.WithTracer(&heard)}, opts...)...))
+		clients = append(clients, open(t, s, append([]func(*redlock.Config){unhurried, traced(&heard)}, opts...)...))
 	}
 	from := s.Index(s.Owner(t.Context(), n))
 	var c contest
@@ -258,7 +259,7 @@ func TestLongSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) {
 func batch(t *testing.T) string {
 	t.Helper()
 	other := func(source string) bool { return !strings.Contains(source, "Carries several acquires and releases") }
-	found := slices.DeleteFunc(slices.Clone(redlock.Scripts()), other)
+	found := slices.DeleteFunc(slices.Clone(redlocktest.Scripts()), other)
 	require.Len(t, found, 1)
 	return found[0]
 }

@@ -154,7 +154,7 @@ func TestUserOfOneEnvironmentDoesEverythingThereInACluster(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(shipped), "~app:* ~redquorum:*", keys, 1)), 0o600))
 	s := start(t, redistest.ShardedConfig{Masters: 1, Server: redistest.RealConfig{Args: []string{"--aclfile", file}}})
 	url := "redis-cluster://locker@" + strings.Join(s.Addrs(), ",") + "?password_file=" + passwordFile(t)
-	prod := redlock.WithPrefix("prod:")
+	prod := func(c *redlock.Config) { c.Prefix = "prod:" }
 	clients := []*redlock.Client{openAll(t, []string{url}, tenSeconds, prod), openAll(t, []string{url}, tenSeconds, prod)}
 	for _, name := range []string{"invoice", "{order}invoice", "a}b{"} {
 		everything(t, clients, name)
@@ -168,7 +168,7 @@ func TestUserOfOneEnvironmentDoesEverythingThereInACluster(t *testing.T) {
 		require.NoError(t, leader.Unlock(t.Context()))
 	}
 	undenied(t, s.Servers)
-	_, err := openAll(t, []string{url}, tenSeconds, redlock.WithPrefix("test:")).Mutex("invoice").TryLock(t.Context())
+	_, err := openAll(t, []string{url}, tenSeconds, func(c *redlock.Config) { c.Prefix = "test:" }).Mutex("invoice").TryLock(t.Context())
 	require.ErrorContains(t, err, "NOPERM")
 }
 
@@ -197,7 +197,7 @@ func TestUserOfTheShippedRulesDoesEverythingWithSentinels(t *testing.T) {
 		"WRONGPASS ": strings.Replace(url, "sentinel_password_file="+file, "sentinel_password_file="+wrong, 1),
 	} {
 		t.Run(kind, func(t *testing.T) {
-			_, err := redlock.Open(t.Context(), []string{url}, quick)
+			_, err := redlock.Open(t.Context(), []string{url}, configOf())
 			require.ErrorContains(t, err, kind)
 			require.NotContains(t, err.Error(), password)
 			require.NotContains(t, err.Error(), "wrong-canary")
@@ -270,7 +270,7 @@ func TestCertificateThatIsRefusedIsSaidSo(t *testing.T) {
 				require.NoError(t, l.Unlock(t.Context()))
 				return
 			}
-			_, err := redlock.Open(ending(t), []string{c.url}, quick)
+			_, err := redlock.Open(ending(t), []string{c.url}, configOf())
 			rt.Says(t, err, redlock.ErrNoQuorum, c.text)
 			require.ErrorAs(t, err, c.as)
 			require.NotContains(t, err.Error(), password)

@@ -61,7 +61,7 @@ func replaced(t *testing.T, ways ...string) {
 				url[0] += "&stall_timeout=1h" // nothing ends the connection but what the Sentinels say
 			}
 			var said told
-			a, b := openAll(t, url, short, redlock.WithTracer(&said)), openAll(t, url, short, redlock.WithTracer(&said))
+			a, b := openAll(t, url, short, traced(&said)), openAll(t, url, short, traced(&said))
 			lease := lock(t, a, "k", redlock.TTL(2*time.Second))
 			former := g.Master(t.Context())
 			switch way {
@@ -105,7 +105,7 @@ func TestSentinelsThatLieAreDeadOrKnowNothing(t *testing.T) {
 	lease := lock(t, c, "k")
 	released(t, lease)
 
-	_, err := redlock.Open(t.Context(), []string{"redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/other"}, quick)
+	_, err := redlock.Open(t.Context(), []string{"redis-sentinel://" + strings.Join(g.Addrs(), ",") + "/other"}, configOf())
 	rt.Says(t, err, redlock.ErrNoQuorum, "it watches no master of this name")
 }
 

@@ -74,16 +74,9 @@ type Client struct {
 	told    chan struct{} // tellWho has ended
 }
 
-// New makes a client over members that the caller provides: fakes in tests, or any implementation
-// of member.Member that knows Scripts. The client owns the members from then on, and Close closes
-// them. If New returns an error, they are still the caller's. Most users want Open, with
-// Config.Dialer to reach servers in a way of their own.
-//
-// A node.Node needs node.Config.Guard, one guard for all members of the client. Without it a server
-// that comes back empty would vote, so New returns ErrInput, unless Config.RestartGuard is GuardOff.
-func New(members []member.Member, opts ...Option) (*Client, error) {
-	var cfg Config
-	apply(&cfg, opts)
+// newClient makes a client over members: those of Open, or fakes in tests. The client owns them from
+// then on, and Close closes them. If newClient returns an error, they are still the caller's.
+func newClient(members []member.Member, cfg Config) (*Client, error) {
 	cfg.untilClosed()
 	cfg = cfg.withDefaults()
 	if err := errors.Join(checkMembers(len(members)), cfg.validate(), cfg.checkGuard(members)); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Config holds the settings that all locks of a Client share. The zero value works, and each field
-// states its default. Drift and RestartGuard should be the same for all clients of a deployment.
+// Config holds the settings that all locks of a Client share. The zero value works: it is LAN. Each
+// field states its default. Drift and RestartGuard should be the same for all clients of a deployment.
 // MaxTTL and Entry may differ.
 type Config struct {
 	// TTL is the length of leases that the client renews by itself. The client renews them every
@@ -50,9 +50,6 @@ type Config struct {
 	// by a thousandth for each client, up to four times Entry, and heartbeats come as much more
 	// seldom. Default: 3 s. At least 100 ms and at most 1 h.
 	Entry time.Duration
-	// MaxName is the greatest length of a lock's name, in bytes, without Prefix. At most 131,072: a
-	// call has a name several times, and 1 MiB are under way to a member. Default: 1024.
-	MaxName int
 	// Label says what this client is, such as the name of a service. Then the members keep the label,
 	// the name of the host and the process id for Inspect, in clear text: no secret belongs there. 128
 	// bytes that can be printed, at most. With a label a try that is refused takes two round trips more,
@@ -66,9 +63,33 @@ type Config struct {
 	// restarted, was emptied, or was restored from a snapshot. All clients of a deployment must use
 	// the same value. Default: Quarantine.
 	RestartGuard RestartGuard
-	// FreshMembers is what WithFreshMembers sets: see there.
+	// FreshMembers declares that nobody has ever held a lock at these members. Without it, a first
+	// start waits until the servers are older than MaxTTL, because they may have lost everything at
+	// once.
+	//
+	// Use it for demos, for tests, and for a very first start, as the decision of a person. Never put
+	// it into the configuration of a service, because it would be repeated after a disaster.
 	FreshMembers bool
-	// Interop is what WithInterop sets: see there.
+	// Interop shares locks with Redisson, by name: with RLock and RFencedLock on one Redis, and with
+	// RedLock over several. All members must be plain masters, not clusters. It is off by default.
+	//
+	// It promises that neither library gets a lock that the other holds. Each is woken when the other
+	// releases, and both are served while both wait. With one member, tokens rise over both, because
+	// each grant draws from the counter that RFencedLock uses, redisson_lock_token:{name}. With several
+	// members, only tokens of this library are ordered, because Redisson has no token of a majority.
+	//
+	// It does not make Redisson safer. Redisson knows nothing of the restart guard, of validity and of
+	// drift. It takes a lock at a member that has forgotten, even if a client of this library holds
+	// that lock. Its tokens start anew if their counter is lost. Tokens of this library go on rising
+	// after a restart, as without the option.
+	//
+	// It costs one string per name, which stays for good, and one subscription per member and name that
+	// is waited for. Each script does more work. If a release finds waiters of Redisson, it leaves the
+	// lock to them for at most 50 ms, and TryLock is refused meanwhile. For a lock that Redisson holds,
+	// Inspect shows the count of re-entries as the token.
+	//
+	// All clients of a deployment that share names must use the same setting. A client without it
+	// neither raises the counter that Redisson draws from nor wakes Redisson's waiters.
 	Interop bool
 	// Logger receives one line per change of state. No line contains a secret. Default: no log.
 	Logger *slog.Logger
@@ -77,10 +98,8 @@ type Config struct {
 
 	callbacks *callbacks // of Logger and Tracer
 
-	// What follows is used by Open only.
+	// What follows is of connections.
 
-	// ClientName is the name that CLIENT LIST shows at the members. Default: "redquorum".
-	ClientName string
 	// DialTimeout bounds a dial together with its handshake. Where a member accepts and does not answer
 	// in time, the next handshake may take twice as long, up to four times DialTimeout. Default: 1 s.
 	DialTimeout time.Duration
@@ -136,9 +155,6 @@ const (
 	GuardOff
 )
 
-// Option changes a Config. A nil Option changes nothing.
-type Option func(*Config)
-
 // apply carries out options of any sort, in their order. It passes over those that are nil.
 func apply[T any, O ~func(*T)](to *T, opts []O) {
 	for _, o := range opts {
@@ -148,67 +164,55 @@ func apply[T any, O ~func(*T)](to *T, opts []O) {
 	}
 }
 
-// WithConfig replaces the whole Config. Options that follow it change the new one.
-func WithConfig(cfg Config) Option { return func(c *Config) { *c = cfg } }
-
-// WithFreshMembers declares that nobody has ever held a lock at these members. Without it, a first
-// start waits until the servers are older than MaxTTL, because they may have lost everything at
-// once.
-//
-// Use it for demos, for tests, and for a very first start, as the decision of a person. Never put
-// it into the configuration of a service, because it would be repeated after a disaster.
-func WithFreshMembers() Option { return func(c *Config) { c.FreshMembers = true } }
-
-// WithInterop shares locks with Redisson, by name: with RLock and RFencedLock on one Redis, and
-// with RedLock over several. All members must be plain masters, not clusters. It is off by default.
-//
-// It promises that neither library gets a lock that the other holds. Each is woken when the other
-// releases, and both are served while both wait. With one member, tokens rise over both, because
-// each grant draws from the counter that RFencedLock uses, redisson_lock_token:{name}. With several
-// members, only tokens of this library are ordered, because Redisson has no token of a majority.
-//
-// It does not make Redisson safer. Redisson knows nothing of the restart guard, of validity and of
-// drift. It takes a lock at a member that has forgotten, even if a client of this library holds
-// that lock. Its tokens start anew if their counter is lost. Tokens of this library go on rising
-// after a restart, as without the option.
-//
-// It costs one string per name, which stays for good, and one subscription per member and name that
-// is waited for. Each script does more work. If a release finds waiters of Redisson, it leaves the
-// lock to them for at most 50 ms, and TryLock is refused meanwhile. For a lock that Redisson holds,
-// Inspect shows the count of re-entries as the token.
-//
-// All clients of a deployment that share names must use the same setting. A client without it
-// neither raises the counter that Redisson draws from nor wakes Redisson's waiters.
-func WithInterop() Option { return func(c *Config) { c.Interop = true } }
-
-// WithLabel sets Config.Label.
-func WithLabel(label string) Option { return func(c *Config) { c.Label = label } }
-
-// WithPrefix sets Config.Prefix.
-func WithPrefix(prefix string) Option { return func(c *Config) { c.Prefix = prefix } }
-
-// WithLogger sets Config.Logger.
-func WithLogger(l *slog.Logger) Option { return func(c *Config) { c.Logger = l } }
-
-// WithTracer sets Config.Tracer.
-func WithTracer(t Tracer) Option { return func(c *Config) { c.Tracer = t } }
-
 // longestName fits several times into what may be under way to a member, in the calls of every kind.
 const longestName = 1 << 17
 
+// LAN is the Config for members that answer within some milliseconds, as in one data center or in
+// one region. It has the default of each field that depends on the network, so a Config without
+// values means the same.
+func LAN() Config {
+	return Config{
+		MemberTimeout: 200 * time.Millisecond, NoQuorumAfter: 2 * time.Second, Entry: 3 * time.Second,
+		DialTimeout: time.Second, StallTimeout: 2 * time.Second, PingInterval: time.Second,
+	}
+}
+
+// WAN is the Config for members that take up to half a second to answer, as on several continents,
+// or whose answers are late at times. A round waits longer for its members, and a connection for its
+// answers. The client notices five times as late that a member is away, and a waiter that died holds
+// up the next for up to 10 s.
+func WAN() Config {
+	return Config{
+		MemberTimeout: time.Second, NoQuorumAfter: 10 * time.Second, Entry: 10 * time.Second,
+		DialTimeout: 5 * time.Second, StallTimeout: 10 * time.Second, PingInterval: 5 * time.Second,
+	}
+}
+
+// theOnly is the Config that a caller of Open gave, or LAN.
+func theOnly(cfg []Config) (Config, error) {
+	switch len(cfg) {
+	case 0:
+		return LAN(), nil
+	case 1:
+		return cfg[0], nil
+	}
+	return Config{}, badInput("open", "%d Configs, but there can be one", len(cfg))
+}
+
 func (c Config) withDefaults() Config {
+	lan := LAN()
 	set(&c.MaxTTL, 30*time.Second)
 	if c.TTL == 0 {
 		c.TTL = min(30*time.Second, c.MaxTTL)
 	}
 	set(&c.MaxHold, 24*time.Hour)
 	set(&c.Drift, clock.DefaultDrift)
-	set(&c.MemberTimeout, 200*time.Millisecond)
-	set(&c.StallTimeout, 2*time.Second)
-	set(&c.NoQuorumAfter, 2*time.Second)
-	set(&c.Entry, 3*time.Second)
-	set(&c.MaxName, 1024)
-	set(&c.ClientName, "redquorum")
+	set(&c.MemberTimeout, lan.MemberTimeout)
+	set(&c.NoQuorumAfter, lan.NoQuorumAfter)
+	set(&c.Entry, lan.Entry)
+	set(&c.DialTimeout, lan.DialTimeout)
+	set(&c.StallTimeout, lan.StallTimeout)
+	set(&c.PingInterval, lan.PingInterval)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -222,7 +226,10 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// validate reports all mistakes at once.
+// Validate reports all values that cannot work, at once, as Open does. The error matches ErrInput.
+func (c Config) Validate() error { return c.withDefaults().validate() }
+
+// validate is Validate of a Config that has its defaults.
 func (c Config) validate() error {
 	var all []error
 	bad := func(format string, args ...any) {
@@ -251,9 +258,6 @@ func (c Config) validate() error {
 	}
 	if err := checkPrefix(c.Prefix, c); err != nil {
 		bad("%v", err)
-	}
-	if c.MaxName < 1 || c.MaxName > longestName {
-		bad("MaxName is %d, must be between 1 and %d", c.MaxName, longestName)
 	}
 	for _, d := range []struct {
 		name  string
@@ -391,7 +395,7 @@ func As(owner string) LockOption {
 // The order holds while a caller's heartbeats arrive and the members remember. All callers of a name
 // must use the option: if some do not, or if some are readers, the locks exclude each other all the
 // same, but the order is not strict. TryLock does not pass callers that wait: it returns ErrHeld while there are any. A lock
-// that Redisson shares (WithInterop) has no strict order, so there calls return ErrInput.
+// that Redisson shares (Config.Interop) has no strict order, so there calls return ErrInput.
 func Fair() LockOption {
 	return func(t *terms) {
 		switch {

@@ -17,11 +17,11 @@ func startMembers() (urls []string, stop func()) { return redistest.ServeEmbedde
 // connect opens two clients as the example of the package does.
 func connect() (one, other *redlock.Client, stop func()) {
 	urls, stopMembers := startMembers()
-	one, err := redlock.Open(context.Background(), urls, redlock.WithFreshMembers())
+	one, err := redlock.Open(context.Background(), urls, redlock.Config{FreshMembers: true})
 	if err != nil {
 		panic(err)
 	}
-	other, err = redlock.Open(context.Background(), urls, redlock.WithFreshMembers())
+	other, err = redlock.Open(context.Background(), urls, redlock.Config{FreshMembers: true})
 	if err != nil {
 		panic(err)
 	}
@@ -34,7 +34,7 @@ func Example() {
 	defer stop()
 	ctx := context.Background()
 
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	client, err := redlock.Open(ctx, urls, redlock.Config{FreshMembers: true})
 	if err != nil {
 		fmt.Println(err)
 		return

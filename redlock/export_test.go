@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
@@ -16,6 +17,34 @@ const (
 	PerCall     = perCall
 	Gatherings  = gatherings
 )
+
+// Option is a part of a Config that a test gives: tests put several together.
+type Option = func(*Config)
+
+// ConfigOf is what options come to.
+func ConfigOf(opts ...Option) (c Config) {
+	apply(&c, opts)
+	return c
+}
+
+func WithConfig(cfg Config) Option     { return func(c *Config) { *c = cfg } }
+func WithFreshMembers() Option         { return func(c *Config) { c.FreshMembers = true } }
+func WithInterop() Option              { return func(c *Config) { c.Interop = true } }
+func WithLabel(label string) Option    { return func(c *Config) { c.Label = label } }
+func WithPrefix(prefix string) Option  { return func(c *Config) { c.Prefix = prefix } }
+func WithLogger(l *slog.Logger) Option { return func(c *Config) { c.Logger = l } }
+func WithTracer(t Tracer) Option       { return func(c *Config) { c.Tracer = t } }
+func Scripts(opts ...Option) []string  { return ConfigOf(opts...).scripts() }
+
+// OpenWith is Open with options.
+func OpenWith(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
+	return Open(ctx, urls, ConfigOf(opts...))
+}
+
+// New makes a client of members that are no servers, or that were made by hand.
+func New(members []member.Member, opts ...Option) (*Client, error) {
+	return newClient(members, ConfigOf(opts...))
+}
 
 // OwnerOf is the name under which members know the holder of a lease.
 func OwnerOf(l *Lease) string { return l.hold.owner }
@@ -39,6 +68,9 @@ func LateVote(l *Lease, i int) { l.hold.overtaken(i) }
 
 // DefaultConfig is what a Config without values stands for.
 func DefaultConfig() Config { return Config{}.withDefaults() }
+
+// Defaults fills in what a Config does not say.
+func Defaults(c *Config) { *c = c.withDefaults() }
 
 // KeeperLooks is when the keeper of a client looks again; zero: when it is woken.
 func KeeperLooks(c *Client) time.Time {

@@ -141,8 +141,6 @@ func TestLockOfNoClientIsBadInput(t *testing.T) {
 }
 
 func TestOptionThatIsNilChangesNothing(t *testing.T) {
-	require.Equal(t, redlock.Scripts(), redlock.Scripts(nil, nil))
-	require.ErrorIs(t, rt.Err(redlock.Open(t.Context(), nil, nil)), redlock.ErrInput)
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		ctx := t.Context()
 		for _, m := range []interface {
@@ -947,13 +945,16 @@ func TestTokensAreNeverEqualAtTheEndOfTheirRange(t *testing.T) {
 
 func TestMistakesInAConfigAreAllReportedAtOnce(t *testing.T) {
 	_, err := redlock.New(nil, redlock.WithConfig(redlock.Config{
-		TTL: -time.Second, Drift: 0.6, MemberTimeout: time.Nanosecond, Entry: time.Millisecond, MaxName: -1, StallTimeout: -1,
+		TTL: -time.Second, Drift: 0.6, MemberTimeout: time.Nanosecond, Entry: time.Millisecond, StallTimeout: -1,
 	}))
 	require.ErrorIs(t, err, redlock.ErrInput)
-	for _, field := range []string{"no members", "TTL", "Drift", "MemberTimeout", "Entry", "MaxName", "StallTimeout"} {
+	for _, field := range []string{"no members", "TTL", "Drift", "MemberTimeout", "Entry", "StallTimeout"} {
 		require.ErrorContains(t, err, field)
 	}
-	require.ErrorContains(t, rt.Err(redlock.New(nil, redlock.WithConfig(redlock.Config{MaxName: 1<<17 + 1}))), "MaxName")
+	rt.Says(t, redlock.Config{Drift: 0.6}.Validate(), redlock.ErrInput, "Drift")
+	require.NoError(t, errors.Join(redlock.Config{}.Validate(), redlock.LAN().Validate(), redlock.WAN().Validate()))
+	require.Equal(t, redlock.DefaultConfig(), redlock.ConfigOf(func(c *redlock.Config) { *c = redlock.LAN() }, redlock.Defaults))
+	rt.Says(t, rt.Err(redlock.Open(t.Context(), []string{"redis://h"}, redlock.LAN(), redlock.WAN())), redlock.ErrInput, "2 Configs")
 	require.ErrorContains(t, rt.Err(redlock.New(make([]member.Member, quorum.MaxMembers+1))), "at most")
 }
 

@@ -101,7 +101,7 @@ func TestContextsEndOnTimeAlthoughALoggerBlocksThatIsToldOfDroppedReleases(t *te
 	deployed(t, 1, func(t *testing.T, d *redlocktest.Deployment) {
 		hook := sticking("log")
 		hook.idle.Store(true)
-		p := another(t, d, redlock.WithLogger(slog.New(hook)), func(c *redlock.Config) { c.MaxName = 1 << 17 })
+		p := another(t, d, redlock.WithLogger(slog.New(hook)))
 		defer func() { _ = p.Close() }()
 		defer close(hook.out)
 		long := strings.Repeat("x", 100_000)

@@ -509,7 +509,7 @@ func TestRenewalsBeyondAMembersQueueAreRepeated(t *testing.T) {
 		for _, l := range all {
 			require.NoError(t, l.Err())
 		}
-	}, redlock.Quiet, func(c *redlock.Config) { c.MaxName = 40000 })
+	}, redlock.Quiet)
 }
 
 func TestLossOfOneLeaseEndsNoOther(t *testing.T) {

@@ -35,7 +35,7 @@ func TestWhateverNameCanBeTakenCanBeWaitedFor(t *testing.T) {
 			require.True(t, next.Pending())
 			unlock(t, held)
 			unlock(t, next.Get(t))
-		}, func(c *redlock.Config) { c.MaxName = 1 << 17 }))
+		}))
 	}
 }
 

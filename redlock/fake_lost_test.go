@@ -232,7 +232,7 @@ func TestNamesThatCannotBeResolvedCostTheirVotesAlone(t *testing.T) {
 		require.Equal(t, 3, lease.Votes())
 		require.NoError(t, lease.Unlock(t.Context()))
 		breaks(false, 0, 1, 2)
-		_, err := redlock.Open(t.Context(), urls, redlock.Option(resolving))
+		_, err := redlock.OpenWith(t.Context(), urls, resolving)
 		var unknown *net.DNSError
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.ErrorAs(t, err, &unknown)

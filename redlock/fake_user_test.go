@@ -36,7 +36,7 @@ func TestOpenNamesTheFunctionThatIgnoresItsContext(t *testing.T) {
 				defer close(end)
 				urls, ways := meshed(cluster)
 				began := time.Now()
-				_, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) {
+				_, err := redlock.OpenWith(t.Context(), urls, ways, func(c *redlock.Config) {
 					c.DialTimeout = timeout
 					option(c, func() { <-end })
 				})
@@ -59,7 +59,7 @@ func TestDialerThatNeverReturnsIsGivenUp(t *testing.T) {
 		var hangs atomic.Bool
 		end := make(chan struct{})
 		urls, ways := meshed(cluster)
-		c, err := redlock.Open(t.Context(), urls, ways, redlock.WithFreshMembers(), func(c *redlock.Config) {
+		c, err := redlock.OpenWith(t.Context(), urls, ways, redlock.WithFreshMembers(), func(c *redlock.Config) {
 			dial := c.Dialer
 			c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 				if address == "member-1.mesh:6379" && hangs.Load() {
@@ -90,7 +90,7 @@ func TestDialerThatNeverReturnsIsGivenUp(t *testing.T) {
 func TestProviderWithoutAPasswordIsRefused(t *testing.T) {
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		urls, ways := meshed(cluster)
-		_, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) {
+		_, err := redlock.OpenWith(t.Context(), urls, ways, func(c *redlock.Config) {
 			c.Credentials = func(context.Context, string) (string, string, error) { return "", "", nil }
 		})
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
@@ -103,7 +103,7 @@ func TestCredentialsEveryNeedsCredentials(t *testing.T) {
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		urls, ways := meshed(cluster)
 		every := func(c *redlock.Config) { c.CredentialsEvery = time.Minute }
-		_, err := redlock.Open(t.Context(), urls, ways, every)
+		_, err := redlock.OpenWith(t.Context(), urls, ways, every)
 		rt.Says(t, err, redlock.ErrInput, "CredentialsEvery is set, but there is neither Config.Credentials nor a URL with password_file")
 
 		for i := range cluster.Len() {
@@ -115,7 +115,7 @@ func TestCredentialsEveryNeedsCredentials(t *testing.T) {
 		for i := range urls[1:] { // theirs never change
 			urls[1+i] = fmt.Sprintf("redis://:pw@member-%d.mesh:6379", 1+i)
 		}
-		require.NoError(t, rt.Must(redlock.Open(t.Context(), urls, ways, every))(t).Close())
+		require.NoError(t, rt.Must(redlock.OpenWith(t.Context(), urls, ways, every))(t).Close())
 	})
 }
 
@@ -126,7 +126,7 @@ func TestOpenHasThePatienceOfEveryMember(t *testing.T) {
 		urls[0] += "?dial_timeout=100ms"
 		urls[1] += "?dial_timeout=3s"
 		urls[2] += "?dial_timeout=3s"
-		c, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) {
+		c, err := redlock.OpenWith(t.Context(), urls, ways, func(c *redlock.Config) {
 			dial := c.Dialer
 			c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 				if address != "member-0.mesh:6379" {
@@ -164,7 +164,7 @@ func TestClientDoesNotStartWithoutAMajorityAndSaysWhoIsMissing(t *testing.T) {
 		cluster.Kill(0, 2)
 		cluster.Pause(3)
 		start := time.Now()
-		_, err := redlock.Open(t.Context(), urls, ways, func(c *redlock.Config) { c.DialTimeout = 200 * time.Millisecond })
+		_, err := redlock.OpenWith(t.Context(), urls, ways, func(c *redlock.Config) { c.DialTimeout = 200 * time.Millisecond })
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		require.WithinRange(t, time.Now(), start.Add(200*time.Millisecond), start.Add(240*time.Millisecond))
 		q := rt.As[*redlock.QuorumError](t, err)
@@ -183,11 +183,11 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 		urls, ways := meshed(cluster)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, rt.Err(redlock.Open(ctx, urls, ways)), context.Canceled)
+		require.ErrorIs(t, rt.Err(redlock.OpenWith(ctx, urls, ways)), context.Canceled)
 		cluster.Pause()
 		ctx = rt.Within(t, 100*time.Millisecond)
 		start := time.Now()
-		_, err := redlock.Open(ctx, urls, ways, func(c *redlock.Config) { c.DialTimeout = time.Minute })
+		_, err := redlock.OpenWith(ctx, urls, ways, func(c *redlock.Config) { c.DialTimeout = time.Minute })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 100*time.Millisecond, time.Since(start))
 		cluster.Resume()

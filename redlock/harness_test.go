@@ -34,7 +34,7 @@ import (
 //   - Tests with random delays from a seed (Jitter), and with pushes that are lost or late.
 //   - Tests without the restart guard that kill members and start them again at once, and tests of the
 //     guard itself, which make clients at chosen moments.
-//   - Tests of clients that New makes of members that are no servers (Yes), or of parts of a client.
+//   - Tests of clients that newClient makes of members that are no servers (Yes), or of parts of a client.
 //   - The searches: seeds of the swarm and the schedules.
 
 // Peer is one client of a cluster, as a process of its own would be: with its own network paths.
@@ -86,8 +86,7 @@ func connect(t testing.TB, cluster *redistest.Cluster, guard *node.Guard, prepar
 func NoGuard(c *Config) { c.RestartGuard = GuardOff }
 
 func configOf(opts []Option) Config {
-	var cfg Config
-	apply(&cfg, opts)
+	cfg := ConfigOf(opts...)
 	cfg.untilClosed()
 	return cfg.withDefaults()
 }
@@ -420,7 +419,7 @@ func GuardedVia(t testing.TB, cluster *redistest.Cluster, prepare func(p *Peer),
 // the test, and where they are restarted they remember everything.
 func OpenAll(tb testing.TB, cluster *redistest.Cluster, opts ...Option) *Client {
 	tb.Helper()
-	c, err := Open(tb.Context(), cluster.URLs(), append([]Option{WithFreshMembers(), func(c *Config) { c.RestartGuard = GuardOff }}, opts...)...)
+	c, err := Open(tb.Context(), cluster.URLs(), ConfigOf(append([]Option{WithFreshMembers(), func(c *Config) { c.RestartGuard = GuardOff }}, opts...)...))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = c.Close() })
 	return c

@@ -52,7 +52,7 @@ const (
 	// it serves others after each 16 kB of them; with a Redis Cluster it may be a call per lease,
 	// spread over its masters.
 	atOnce = 8 * perCall
-	// bytesPerCall bounds the names of one such script: names may be so long (Config.MaxName) that
+	// bytesPerCall bounds the names of one such script: names may be so long (longestName) that
 	// a full one would never fit into a member's queue.
 	bytesPerCall = 64 << 10
 	// bytesAtOnce bounds the names of those that are renewed before they are due.
@@ -67,7 +67,7 @@ func (k *keeper) init(c *Client) {
 	k.done, k.paused = make(chan struct{}), make(chan struct{})
 }
 
-// run is owned by the client: started by New, ended by Close, which waits for it. Contexts end
+// run is owned by the client: started by newClient, ended by Close, which waits for it. Contexts end
 // first, and the members hear of it afterwards.
 func (k *keeper) run() {
 	defer close(k.done)

@@ -132,7 +132,7 @@ func kindOf(name Kind) *kind {
 // within explains why a configuration does not have the kind.
 func (k *kind) within(c *Config) error {
 	if c.Interop && k.shared == nil {
-		return fmt.Errorf("with WithInterop there are mutexes only: other kinds are not Redisson's")
+		return fmt.Errorf("with Config.Interop there are mutexes only: other kinds are not Redisson's")
 	}
 	return nil
 }

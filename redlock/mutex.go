@@ -14,7 +14,7 @@ type Mutex struct {
 	terms terms
 }
 
-// Mutex returns the mutex of a name. A name may have any bytes, up to Config.MaxName of them. Names
+// Mutex returns the mutex of a name. A name may have any bytes, up to 131,072 of them. Names
 // that begin with "redquorum:" are reserved for the library. With Config.Interop, names that begin
 // with "redisson_lock_token:" are reserved too. Lock and TryLock report mistakes in name and
 // options. Without options, the client renews the lease until it is unlocked, as with

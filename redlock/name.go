@@ -22,9 +22,9 @@ func checkName(name string, c Config) error {
 	case strings.HasPrefix(name, ownNames):
 		return fmt.Errorf("names that begin with %s are the library's own keys", ownNames)
 	case c.Interop && strings.HasPrefix(c.keyOf(name), theirCounters):
-		return fmt.Errorf("names that begin with %s are counters of Redisson's locks (WithInterop)", theirCounters)
-	case len(name) > c.MaxName:
-		return fmt.Errorf("the name has %d bytes, but at most %d are allowed (Config.MaxName)", len(name), c.MaxName)
+		return fmt.Errorf("names that begin with %s are counters of Redisson's locks (Config.Interop)", theirCounters)
+	case len(name) > longestName:
+		return fmt.Errorf("the name has %d bytes, but at most %d are allowed", len(name), longestName)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func checkPrefix(prefix string, c Config) error {
 	case strings.HasPrefix(prefix, ownNames):
 		return fmt.Errorf("the prefix is %s, but names that begin with %s are the library's own keys", quoted, ownNames)
 	case c.Interop && strings.HasPrefix(prefix, theirCounters):
-		return fmt.Errorf("the prefix is %s, but names that begin with %s are counters of Redisson's locks (WithInterop)", quoted, theirCounters)
+		return fmt.Errorf("the prefix is %s, but names that begin with %s are counters of Redisson's locks (Config.Interop)", quoted, theirCounters)
 	}
 	return nil
 }

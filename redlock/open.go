@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -23,7 +22,7 @@ import (
 // Open connects to the Redis masters at urls, each of them one vote, and returns a client when a
 // majority of them is up. It logs the members that are missing, and they join when they come up.
 // Choose 3 or 5 masters that do not replicate one another and do not share a machine. With 1 you
-// get a plain lock on a single Redis.
+// get a plain lock on a single Redis. There is one Config at most, and without one it is LAN.
 //
 //	redis://[user:password@]host[:port][/db]     rediss://… with TLS     redis+unix:///path
 //	redis-cluster://[user:password@]host[:port],host[:port]…     a Redis Cluster; rediss-cluster://…
@@ -41,17 +40,18 @@ import (
 //   - ErrNoQuorum, with the cause of each member, if fewer than a majority are up. If a server is
 //     of another kind than its URL says, the cause is a *node.SchemeError.
 //   - ErrDuplicateMember, ErrInput.
-func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
+func Open(ctx context.Context, urls []string, config ...Config) (*Client, error) {
 	if ctx == nil {
 		return nil, badInput("open", "nil context")
 	}
-	var cfg Config
-	apply(&cfg, opts)
-	if err := errors.Join(checkMembers(len(urls)), cfg.withDefaults().validate()); err != nil {
+	cfg, err := theOnly(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(checkMembers(len(urls)), cfg.Validate()); err != nil {
 		return nil, err
 	}
 	cfg.untilClosed()
-	opts = append(slices.Clip(opts), func(c *Config) { c.Logger, c.callbacks = cfg.Logger, cfg.callbacks })
 	members := make([]member.Member, 0, len(urls))
 	closeAll := func() {
 		for _, m := range members {
@@ -69,7 +69,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 			continue
 		}
 		if cfg.Interop && t.Kind != node.OneServer {
-			bad = append(bad, badInput("open", "member %d: WithInterop works with plain masters only", i+1))
+			bad = append(bad, badInput("open", "member %d: Config.Interop works with plain masters only", i+1))
 		}
 		for _, addr := range addresses(t) {
 			if j, dup := seen[addr]; dup {
@@ -105,7 +105,7 @@ func Open(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 		}
 		members = append(members, m)
 	}
-	c, err := New(members, opts...)
+	c, err := newClient(members, cfg)
 	if err != nil {
 		closeAll()
 		return nil, err
@@ -200,7 +200,7 @@ func memberOf(t node.Target, guard *node.Guard) (member.Member, error) {
 
 // node fills in what a URL does not say.
 func (c Config) node(n node.Config) node.Config {
-	set(&n.ClientName, c.ClientName)
+	set(&n.ClientName, "redquorum")
 	set(&n.DialTimeout, c.DialTimeout)
 	set(&n.StallTimeout, c.StallTimeout)
 	set(&n.CredentialsEvery, c.CredentialsEvery)
@@ -261,15 +261,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return d.dial(ctx, network, address)
 }
 
-// Scripts returns the Lua sources that a member must know before it can vote. It is for callers who
-// build members themselves, because Open does this. WithInterop is the only option that matters
-// here.
-func Scripts(opts ...Option) []string {
-	var cfg Config
-	apply(&cfg, opts)
-	return cfg.scripts()
-}
-
+// scripts are the Lua sources that a member must know before it can vote.
 func (c Config) scripts() []string {
 	list := script.Own()
 	if c.Interop {

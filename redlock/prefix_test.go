@@ -269,19 +269,19 @@ func TestPrefixThatCannotWorkIsRefusedWithWhatWould(t *testing.T) {
 		"redquorum:x:":                 "names that begin with redquorum: are the library's own keys",
 		strings.Repeat("x", 128) + ":": "the prefix has 129 bytes, but at most 128 are allowed",
 	} {
-		_, err := redlock.Open(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.WithPrefix(prefix))
+		_, err := redlock.OpenWith(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.WithPrefix(prefix))
 		rt.Says(t, err, redlock.ErrInput, want, prefix)
 	}
 	for _, prefix := range []string{"redisson_lock_token:", "redisson_lock_token:x:"} {
-		_, err := redlock.Open(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.WithPrefix(prefix), redlock.WithInterop())
+		_, err := redlock.OpenWith(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.WithPrefix(prefix), redlock.WithInterop())
 		rt.Says(t, err, redlock.ErrInput, "counters of Redisson's locks")
 	}
 	m := &redlock.Yes{}
 	c := redlock.Agreed(t, m, redlock.WithPrefix("redisson_lock_"), redlock.WithInterop())
 	require.ErrorContains(t, rt.Err(c.Mutex("token:k").TryLock(t.Context())), "counters of Redisson's locks")
-	c = redlock.Agreed(t, m, redlock.WithPrefix(strings.Repeat("x", 127)+":"), func(c *redlock.Config) { c.MaxName = 3 })
-	l, err := c.Mutex("abc").TryLock(t.Context())
-	require.NoError(t, err, "MaxName is without the prefix")
+	c = redlock.Agreed(t, m, redlock.WithPrefix(strings.Repeat("x", 127)+":"))
+	l, err := c.Mutex(strings.Repeat("n", 1<<17)).TryLock(t.Context())
+	require.NoError(t, err, "the longest name is without the prefix")
 	require.NoError(t, l.Unlock(t.Context()))
 	require.ErrorIs(t, rt.Err(c.Mutex("redquorum:x").TryLock(t.Context())), redlock.ErrInput, "reserved under a prefix, too")
 }

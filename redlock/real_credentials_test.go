@@ -165,7 +165,7 @@ func TestMemberThatDoesNotAnswerToAuthIsNoticedAtRest(t *testing.T) {
 		for i := range cluster.Len() {
 			cluster.Embedded(i).Require("pw")
 		}
-		c, err := redlock.Open(t.Context(), urls, ways, redlock.WithFreshMembers(), func(c *redlock.Config) {
+		c, err := redlock.OpenWith(t.Context(), urls, ways, redlock.WithFreshMembers(), func(c *redlock.Config) {
 			c.PingInterval, c.StallTimeout, c.CredentialsEvery = time.Minute, 2*time.Second, 4*time.Minute
 			c.Credentials = func(context.Context, string) (string, string, error) { return "", password.Load().(string), nil }
 		})

@@ -64,7 +64,7 @@ func settle(t testing.TB, n int, clients ...*redlock.Client) {
 // opened is redlock.Open for servers that are there.
 func opened(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Client {
 	t.Helper()
-	c := rt.Must(redlock.Open(t.Context(), urls, opts...))(t)
+	c := rt.Must(redlock.OpenWith(t.Context(), urls, opts...))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

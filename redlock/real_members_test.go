@@ -29,7 +29,7 @@ func TestPartOfAClusterThatDoesNotVoteIsTold(t *testing.T) {
 	t.Cleanup(func() { _ = plain.Close() })
 	require.NoError(t, plain.ServeTCP("127.0.0.1:0"))
 	urls := []string{"redis-cluster://" + strings.Join(s.Addrs(), ",") + "?failover_lag=1m", "redis://" + plain.Addr()}
-	c, err := redlock.Open(ctx, urls, patient, func(c *redlock.Config) {
+	c, err := redlock.OpenWith(ctx, urls, patient, func(c *redlock.Config) {
 		c.PingInterval, c.DialTimeout, c.StallTimeout = 100*time.Millisecond, 30*time.Second, 30*time.Second
 	})
 	require.NoError(t, err)

@@ -94,7 +94,7 @@ func TestAllMistakesInURLsAreToldAtOnceAndNoSecret(t *testing.T) {
 	require.ErrorIs(t, rt.Err(redlock.Open(t.Context(), nil)), redlock.ErrInput)
 	_, err = redlock.Open(t.Context(), slices.Repeat([]string{"redis://h"}, quorum.MaxMembers+1))
 	require.ErrorIs(t, err, redlock.ErrInput)
-	_, err = redlock.Open(t.Context(), []string{"redis://h"}, func(c *redlock.Config) { c.TTL, c.Drift = -1, 7 })
+	_, err = redlock.OpenWith(t.Context(), []string{"redis://h"}, func(c *redlock.Config) { c.TTL, c.Drift = -1, 7 })
 	rt.Says(t, err, redlock.ErrInput, "TTL")
 	require.ErrorContains(t, err, "Drift")
 }
@@ -110,14 +110,14 @@ func TestWrongPasswordIsSaidToBeThatAndIsNotTold(t *testing.T) {
 		"redis://" + addr:                        "NOAUTH",
 	} {
 		var log transcript
-		_, err := redlock.Open(t.Context(), []string{url}, redlock.WithLogger(log.logger()))
+		_, err := redlock.OpenWith(t.Context(), []string{url}, redlock.WithLogger(log.logger()))
 		rt.Says(t, err, redlock.ErrNoQuorum, said)
 		require.Equal(t, member.KindAuth, rt.As[*member.ReplyError](t, err).Kind)
 		require.NotContains(t, err.Error()+log.String(), canary)
 		require.NotContains(t, fmt.Sprintf("%+v %#v", err, err), canary)
 	}
 	for _, url := range []string{"redis://:right@" + addr, "redis://default:right@" + addr} {
-		c := rt.Must(redlock.Open(t.Context(), []string{url}, patient))(t)
+		c := rt.Must(redlock.OpenWith(t.Context(), []string{url}, patient))(t)
 		works(t, c)
 		require.NoError(t, c.Close())
 	}
@@ -129,7 +129,7 @@ func TestOneServerUnderTwoNamesIsNotTwoMembers(t *testing.T) {
 	one, other := urls(cluster)[0], urls(cluster)[1]
 	named := strings.Replace(one, "127.0.0.1", "localhost", 1)
 	for _, again := range []string{named, named + "/1", one} {
-		_, err := redlock.Open(t.Context(), []string{one, other, again}, patient)
+		_, err := redlock.OpenWith(t.Context(), []string{one, other, again}, patient)
 		require.ErrorIs(t, err, redlock.ErrDuplicateMember, again)
 	}
 }
@@ -147,7 +147,7 @@ func TestLocksOverASocketInADatabaseUnderAName(t *testing.T) {
 		"redis+unix://" + path + "?db=3&client_name=by-socket":            "by-socket",
 		"redis+unix://" + path + "?db=3&dial_timeout=3s&stall_timeout=9s": "redquorum",
 	} {
-		c := rt.Must(redlock.Open(t.Context(), []string{url}, patient))(t)
+		c := rt.Must(redlock.OpenWith(t.Context(), []string{url}, patient))(t)
 		(&redlock.Peer{Client: c}).Settle(t, 1)
 		lease := locked(t, c, "k")
 		require.Regexp(t, `^# Keyspace\r\ndb3:keys=3,`, redlock.Admin(t, s, "INFO", "keyspace"))
@@ -374,7 +374,7 @@ func TestOpenWarnsOfAMemberThatMayEvictLocks(t *testing.T) {
 	t.Parallel()
 	cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: []string{"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"}})
 	var log transcript
-	c := rt.Must(redlock.Open(t.Context(), urls(cluster), redlock.WithLogger(log.logger()), patient))(t)
+	c := rt.Must(redlock.OpenWith(t.Context(), urls(cluster), redlock.WithLogger(log.logger()), patient))(t)
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "maxmemory_policy=allkeys-lru") }, time.Minute, time.Millisecond)
 	require.Contains(t, log.String(), "level=ERROR")
 	require.NoError(t, c.Close())

@@ -36,7 +36,7 @@ func (t *teller) tell(lost ...*LostError) {
 	signal(t.poke)
 }
 
-// run is owned by the client: started by New, ended by end, after it has told all.
+// run is owned by the client: started by newClient, ended by end, after it has told all.
 func (t *teller) run() {
 	defer close(t.done)
 	for range t.poke {

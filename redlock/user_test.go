@@ -34,7 +34,7 @@ const entry = 3 * time.Second
 // deployed runs a test in fake time on n members.
 func deployed(t *testing.T, n int, test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) {
 	t.Helper()
-	faketime.Test(t, func(t *testing.T) { test(t, redlocktest.New(t, n, opts...)) })
+	faketime.Test(t, func(t *testing.T) { test(t, redlocktest.New(t, n, redlock.ConfigOf(opts...))) })
 }
 
 // withOne is deployed with one client, withTwo with two, and withMany with several.
@@ -58,7 +58,7 @@ func withMany(t *testing.T, n, clients int, test func(t *testing.T, d *redlockte
 	deployed(t, n, func(t *testing.T, d *redlocktest.Deployment) {
 		all := []*caller{callerOf(d.Client, d)}
 		for len(all) < clients {
-			all = append(all, callerOf(d.Open(opts...), d))
+			all = append(all, callerOf(d.Open(redlock.ConfigOf(opts...)), d))
 		}
 		for _, p := range all {
 			p.Settle(t, n)
@@ -70,7 +70,7 @@ func withMany(t *testing.T, n, clients int, test func(t *testing.T, d *redlockte
 // another opens one more client, to which all members vote when it returns.
 func another(t testing.TB, d *redlocktest.Deployment, opts ...redlock.Option) *caller {
 	t.Helper()
-	p := callerOf(d.Open(opts...), d)
+	p := callerOf(d.Open(redlock.ConfigOf(opts...)), d)
 	p.Settle(t, len(p.Members()))
 	return p
 }

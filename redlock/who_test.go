@@ -26,9 +26,9 @@ func labelled(label string) string {
 func TestInspectSaysWhoHasALockAndWhoWaits(t *testing.T) {
 	for prefix, heldFor := range map[string]time.Duration{"": time.Second, "prod:": 7 * time.Minute} {
 		faketime.Test(t, func(t *testing.T) {
-			d := redlocktest.New(t, 3, redlock.WithLabel("billing"), redlock.WithPrefix(prefix))
-			other := d.Open(redlock.WithLabel("reports"), redlock.WithPrefix(prefix))
-			silent := d.Open(redlock.WithPrefix(prefix))
+			d := redlocktest.New(t, 3, redlock.Config{Label: "billing", Prefix: prefix})
+			other := d.Open(redlock.Config{Label: "reports", Prefix: prefix})
+			silent := d.Open(redlock.Config{Prefix: prefix})
 			held := rt.Must(d.Client.Mutex("k").Lock(t.Context()))(t)
 			time.Sleep(time.Millisecond) // it has the votes of all members: one that is free gives a waiter its vote
 			ctx, giveUp := context.WithCancel(t.Context())
@@ -58,8 +58,8 @@ func TestInspectSaysWhoHasALockAndWhoWaits(t *testing.T) {
 
 func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
-		d := redlocktest.New(t, 3, redlock.WithLabel("billing"))
-		other, silent := d.Open(redlock.WithLabel("reports")), d.Open()
+		d := redlocktest.New(t, 3, redlock.Config{Label: "billing"})
+		other, silent := d.Open(redlock.Config{Label: "reports"}), d.Open()
 		time.Sleep(time.Second) // the members are told in the background
 		held := rt.Must(d.Client.Mutex("k").Lock(t.Context()))(t)
 		permit := rt.Must(d.Client.Semaphore("s", 1).Acquire(t.Context()))(t)
@@ -98,7 +98,7 @@ func TestTryThatIsRefusedSaysWhoHasIt(t *testing.T) {
 func TestWhoIsToldAndForgotten(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		d := redlocktest.New(t, 3)
-		c := d.Open(redlock.WithLabel("billing"))
+		c := d.Open(redlock.Config{Label: "billing"})
 		take := func() {
 			require.NoError(t, rt.Err(rt.Must(c.Mutex("k").Lock(t.Context()))(t).Handoff())) // the members name its owner when its client is gone
 		}
@@ -125,7 +125,7 @@ func TestWhatAClientToldIsGoneHoweverSoonItIsClosed(t *testing.T) {
 	for steps := range 100 {
 		faketime.Test(t, func(t *testing.T) {
 			d := redlocktest.New(t, 3)
-			c := d.Open(redlock.WithLabel("billing"))
+			c := d.Open(redlock.Config{Label: "billing"})
 			for range steps {
 				runtime.Gosched()
 			}
@@ -137,7 +137,7 @@ func TestWhatAClientToldIsGoneHoweverSoonItIsClosed(t *testing.T) {
 
 func TestLabelThatCannotBeShownIsRefused(t *testing.T) {
 	for label, problem := range map[string]string{strings.Repeat("x", 129): "at most 128", "a\nb": "printed", "\xff": "printed", "a\x1b[1m": "printed"} {
-		_, err := redlock.Open(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.WithLabel(label))
+		_, err := redlock.Open(t.Context(), []string{"redis://127.0.0.1:1"}, redlock.Config{Label: label})
 		rt.Says(t, err, redlock.ErrInput, problem)
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -32,12 +32,12 @@ var ourInner = []string{"pttl", "hincrby", "hset", "hget", "hdel", "hexists", "h
 // scriptRequests finds the scripts by what their first lines say they do. The floor does not batch them.
 func scriptRequests() (requests, error) {
 	find := func(first string) (string, error) {
-		for _, s := range redlock.Scripts() {
+		for _, s := range redlocktest.Scripts() {
 			if strings.Contains(s, first) {
 				return s, nil
 			}
 		}
-		return "", fmt.Errorf("redlock.Scripts has none that says %q", first)
+		return "", fmt.Errorf("redlocktest.Scripts has none that says %q", first)
 	}
 	acquire, err := find("-- Asks for the lock once.")
 	if err != nil {

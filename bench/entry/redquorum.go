@@ -89,14 +89,13 @@ func dialRedquorum(ctx context.Context, env Env) (*redquorum, error) {
 	if env.Renew || env.readers() || env.Shape == Leading { // its readers share renewed leases only
 		l.options[0] = redlock.AutoRenew(env.Lease)
 	}
-	longest := func(c *redlock.Config) {
-		if env.Shape == Returning {
-			c.MaxTTL = env.Lease
-		}
+	cfg := redlock.Config{FreshMembers: true, Tracer: &l.counts}
+	if env.Shape == Returning {
+		cfg.MaxTTL = env.Lease
 	}
 	l.counts.first = env.Members[0]
 	var err error
-	l.client, err = redlock.Open(ctx, urls, redlock.WithFreshMembers(), redlock.WithTracer(&l.counts), longest)
+	l.client, err = redlock.Open(ctx, urls, cfg)
 	if err != nil {
 		return nil, err
 	}

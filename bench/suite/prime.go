@@ -36,7 +36,7 @@ func prime(ctx context.Context, members []string) error {
 		servers = append(servers, c)
 	}
 	// It marks the members as new, which deletes counters: so it comes first.
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers(), redlock.WithTracer(&rounds))
+	client, err := redlock.Open(ctx, urls, redlock.Config{FreshMembers: true, Tracer: &rounds})
 	if err != nil {
 		return err
 	}

@@ -119,14 +119,14 @@ type connection struct {
 }
 
 // open connects once.
-func (c *common) open(ctx context.Context, cmd *cobra.Command, more ...redlock.Option) (*connection, error) {
+func (c *common) open(ctx context.Context, cmd *cobra.Command, more ...func(*redlock.Config)) (*connection, error) {
 	return c.openWithin(ctx, cmd, 0, more...)
 }
 
 // openWithin connects, and tries again for as long as waiting for a lock goes on without a majority: for
 // patience (negative: for ever), --no-quorum-after at most. What another try does not mend, such as a wrong password,
 // ends it at once.
-func (c *common) openWithin(ctx context.Context, cmd *cobra.Command, patience time.Duration, more ...redlock.Option) (*connection, error) {
+func (c *common) openWithin(ctx context.Context, cmd *cobra.Command, patience time.Duration, more ...func(*redlock.Config)) (*connection, error) {
 	s, err := c.load()
 	if err != nil {
 		return nil, err
@@ -153,10 +153,13 @@ func (c *common) openWithin(ctx context.Context, cmd *cobra.Command, patience ti
 	for _, w := range s.Warnings {
 		log.Warn(w)
 	}
-	opts := append([]redlock.Option{redlock.WithConfig(cfg), redlock.WithLogger(log)}, more...)
+	cfg.Logger = log
+	for _, change := range more {
+		change(&cfg)
+	}
 	try, usual := newRetry(patience, s.NoQuorumAfter), level.Level()
 	for {
-		client, err := try.open(ctx, s.URLs(), opts)
+		client, err := try.open(ctx, s.URLs(), cfg)
 		level.Set(usual)
 		if err == nil {
 			opened = true
@@ -202,8 +205,8 @@ type retry struct {
 }
 
 func newRetry(patience, noQuorumAfter time.Duration) *retry {
-	if noQuorumAfter == 0 { // as the library has it
-		noQuorumAfter = 2 * time.Second
+	if noQuorumAfter == 0 {
+		noQuorumAfter = redlock.LAN().NoQuorumAfter
 	}
 	if patience < 0 || noQuorumAfter >= 0 && noQuorumAfter < patience {
 		patience = noQuorumAfter
@@ -212,14 +215,14 @@ func newRetry(patience, noQuorumAfter time.Duration) *retry {
 }
 
 // open tries once. The first try has the time that it takes, further ones what is left.
-func (r *retry) open(ctx context.Context, urls []string, opts []redlock.Option) (*redlock.Client, error) {
+func (r *retry) open(ctx context.Context, urls []string, cfg redlock.Config) (*redlock.Client, error) {
 	within := ctx
 	if r.n > 0 && r.limit > 0 {
 		var cancel context.CancelFunc
 		within, cancel = context.WithTimeout(ctx, r.limit-time.Since(r.began))
 		defer cancel()
 	}
-	client, err := redlock.Open(within, urls, opts...)
+	client, err := redlock.Open(within, urls, cfg)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		return nil, r.last // which says more
 	}

@@ -85,7 +85,7 @@ func (c *common) initFresh(cmd *cobra.Command, yes bool) error {
 			return err
 		}
 	}
-	conn, err := c.open(cmd.Context(), cmd, redlock.WithFreshMembers())
+	conn, err := c.open(cmd.Context(), cmd, func(c *redlock.Config) { c.FreshMembers = true })
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func markNew(ctx context.Context, urls []string) error {
 	const within = 30 * time.Second // a busy machine is no reason to fail: they have answered once
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	client, err := redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{DialTimeout: within}), redlock.WithFreshMembers())
+	client, err := redlock.Open(ctx, urls, redlock.Config{DialTimeout: within, FreshMembers: true})
 	if err != nil {
 		return err
 	}

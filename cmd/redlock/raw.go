@@ -187,23 +187,7 @@ func configured(s *settings.Settings) error {
 	if err != nil {
 		return err
 	}
-	_, err = redlock.New(nil, redlock.WithConfig(cfg)) // it says of the members that there are none, too
-	return configErrors(err)
-}
-
-// configErrors are those parts of an error that say what is wrong with a Config.
-func configErrors(err error) error {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, e := range several.Unwrap() {
-			all = append(all, configErrors(e))
-		}
-		return errors.Join(all...)
-	}
-	if bad := (*redlock.InputError)(nil); errors.As(err, &bad) && bad.Op == "config" {
-		return bad
-	}
-	return nil
+	return cfg.Validate()
 }
 
 // rawMembers finds and connects to the servers of every member.
@@ -228,7 +212,6 @@ func rawMembers(ctx context.Context, s *settings.Settings) ([]*rawMember, error)
 			return nil, usage("member %d: --interop works with plain masters only, not with a Redis Cluster or Sentinels", i+1)
 		}
 		target.Config.DefaultTLS(t)
-		target.Config.ClientName = "redlock"
 		if target.Config.DialTimeout == 0 {
 			target.Config.DialTimeout = s.DialTimeout
 		}

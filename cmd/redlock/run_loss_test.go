@@ -83,9 +83,9 @@ func contender(t *testing.T, urls []string, key string) (end func(), acquired <-
 	var client *redlock.Client
 	eventually(t, "a client that is this impatient gets through", func() (ok bool) {
 		var err error
-		client, err = redlock.Open(t.Context(), urls, redlock.WithConfig(redlock.Config{
+		client, err = redlock.Open(t.Context(), urls, redlock.Config{
 			StallTimeout: 100 * time.Millisecond, PingInterval: 50 * time.Millisecond, MemberTimeout: 20 * time.Millisecond,
-		}))
+		})
 		return err == nil
 	})
 	granted := make(chan time.Time, 1)

@@ -70,9 +70,9 @@ func real(t *testing.T, n int, maxTTL time.Duration) (*redistest.Cluster, []stri
 func markFresh(t *testing.T, urls []string, maxTTL time.Duration) {
 	t.Helper()
 	ctx := t.Context()
-	c, err := redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{
-		MemberTimeout: patience, DialTimeout: patience, StallTimeout: patience, MaxTTL: maxTTL,
-	}), redlock.WithFreshMembers())
+	c, err := redlock.Open(ctx, urls, redlock.Config{
+		MemberTimeout: patience, DialTimeout: patience, StallTimeout: patience, MaxTTL: maxTTL, FreshMembers: true,
+	})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	require.NoError(t, rt.Must(c.Mutex("markFresh").Lock(ctx))(t).Unlock(ctx))

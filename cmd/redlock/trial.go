@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +51,8 @@ func try(ctx context.Context, s *settings.Settings, key string) (t doctor.Trial)
 		return failed("open", err)
 	}
 	var woken wakes
-	client, err := redlock.Open(ctx, s.URLs(), redlock.WithConfig(cfg), redlock.WithLogger(slog.New(slog.DiscardHandler)), redlock.WithTracer(&woken))
+	cfg.Tracer = &woken
+	client, err := redlock.Open(ctx, s.URLs(), cfg)
 	if err != nil {
 		return failed("open", err)
 	}

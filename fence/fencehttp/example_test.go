@@ -69,7 +69,7 @@ func Example() {
 	}
 
 	ctx := context.Background()
-	locks, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	locks, err := redlock.Open(ctx, urls, redlock.Config{FreshMembers: true})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -97,7 +97,7 @@ func Example() {
 func TestTransportSendsTheTokenOfTheInnermostLease(t *testing.T) {
 	urls, stop := startMembers()
 	defer stop()
-	locks, err := redlock.Open(t.Context(), urls, redlock.WithFreshMembers())
+	locks, err := redlock.Open(t.Context(), urls, redlock.Config{FreshMembers: true})
 	require.NoError(t, err)
 	defer locks.Close()
 	var got []string

@@ -39,8 +39,9 @@ func container(t *testing.T, service string) string {
 
 func open(t *testing.T) *redlock.Client {
 	t.Helper()
-	client := rt.Must(redlock.Open(t.Context(), members, redlock.WithConfig(redlock.Config{TTL: 2 * time.Second, MaxTTL: maxTTL, NoQuorumAfter: 20 * time.Second}),
-		redlock.WithFreshMembers()))(t)
+	client := rt.Must(redlock.Open(t.Context(), members, redlock.Config{
+		TTL: 2 * time.Second, MaxTTL: maxTTL, NoQuorumAfter: 20 * time.Second, FreshMembers: true,
+	}))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

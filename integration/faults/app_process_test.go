@@ -282,11 +282,11 @@ func (s *seat) open(rng *rand.Rand, x appCommand) {
 	}
 	opened := judge.Now()
 	config := redlock.Config{
-		MaxTTL: x.MaxTTL, Entry: x.Entry, FreshMembers: true, ClientName: fmt.Sprintf("app-%d", s.Seat), Tracer: ears{s},
+		MaxTTL: x.MaxTTL, Entry: x.Entry, FreshMembers: true, Tracer: ears{s},
 		// It notices within a second what it would notice within two or three by default.
 		PingInterval: 100 * time.Millisecond, StallTimeout: 700 * time.Millisecond, DialTimeout: 2 * time.Second,
 	}
-	c, err := redlock.Open(context.Background(), s.URLs, redlock.WithConfig(config))
+	c, err := redlock.Open(context.Background(), s.URLs, config)
 	if err != nil {
 		s.app.say(appEvent{Kind: "not open", Seat: s.Seat, Error: kindOf(err)})
 		return

@@ -97,7 +97,7 @@ func TestHolder(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(text), &h.terms))
 	h.fixture = stores[h.Kind](t, h.At)
 	var err error
-	h.client, err = redlock.Open(t.Context(), h.URLs, redlock.WithConfig(quick(h.TTL)))
+	h.client, err = redlock.Open(t.Context(), h.URLs, quick(h.TTL))
 	require.NoError(t, err)
 	go h.obey()
 	for {

@@ -311,7 +311,7 @@ func stopped(t *testing.T, kind string, v volume) {
 	at := places[kind](t)
 	cluster := rt.Real(t, 5)
 	urls := cluster.URLs()
-	watcher := rt.Must(redlock.Open(t.Context(), urls, redlock.WithConfig(quick(stoppedTTL))))(t)
+	watcher := rt.Must(redlock.Open(t.Context(), urls, quick(stoppedTTL)))(t)
 	t.Cleanup(func() { _ = watcher.Close() })
 	voting(t, watcher)
 	tr := muster(t, terms{URLs: urls, TTL: stoppedTTL, Kind: kind, At: at})

@@ -1,6 +1,7 @@
 package interop
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"os"
@@ -103,9 +104,16 @@ func workerOf(t *testing.T, commit string) string {
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 		}
-		source := rt.Must(os.ReadFile("worker/main.go"))(t)
 		require.NoError(t, os.MkdirAll(filepath.Join(tree, "cmd", "worker"), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(tree, "cmd", "worker", "main.go"), source, 0o600))
+		sources := map[string]string{"main.go": "main.go", "open.go": "open.go"}
+		if config := rt.Must(os.ReadFile(filepath.Join(tree, "redlock", "config.go")))(t); !bytes.Contains(config, []byte("func LAN(")) {
+			sources["open_earlier.txt"] = "open.go"
+			delete(sources, "open.go")
+		}
+		for from, to := range sources {
+			source := rt.Must(os.ReadFile(filepath.Join("worker", from)))(t)
+			require.NoError(t, os.WriteFile(filepath.Join(tree, "cmd", "worker", to), source, 0o600))
+		}
 		build = exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/worker")
 		build.Dir = tree
 		build.Env = append(os.Environ(), "GOWORK=off")

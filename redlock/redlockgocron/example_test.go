@@ -16,7 +16,7 @@ import (
 func Example() {
 	urls, stop := redistest.ServeEmbedded(3) // in a service: those of 3 or 5 independent Redis masters
 	defer stop()
-	client, err := redlock.Open(context.Background(), urls, redlock.WithFreshMembers())
+	client, err := redlock.Open(context.Background(), urls, redlock.Config{FreshMembers: true})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -23,7 +23,7 @@ func inFakeTime(t *testing.T, test func(t *testing.T, ours, theirs *redlock.Clie
 	t.Helper()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
-		long := redlock.WithConfig(redlock.Config{MaxTTL: 5 * time.Minute})
+		long := redlock.Config{MaxTTL: 5 * time.Minute}
 		d := redlocktest.New(t, 3, long)
 		test(t, d.Client, d.Open(long))
 	})

@@ -17,7 +17,7 @@ func Example() {
 	urls, stop := redistest.ServeEmbedded(3) // in a service: those of 3 or 5 independent Redis masters
 	defer stop()
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, urls, redlock.WithFreshMembers())
+	client, err := redlock.Open(ctx, urls, redlock.Config{FreshMembers: true})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,6 +1,6 @@
 // Package redlockotel makes OpenTelemetry spans of what a client of package redlock does.
 //
-//	client, err := redlock.Open(ctx, urls, redlock.WithTracer(redlockotel.New()))
+//	client, err := redlock.Open(ctx, urls, redlock.Config{Tracer: redlockotel.New()})
 //
 // Each Lock and TryLock has a span "redlock acquire", a child of the span in its context, with the
 // attributes

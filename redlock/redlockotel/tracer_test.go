@@ -35,7 +35,7 @@ func fakeTime(t *testing.T, test func(t *testing.T)) {
 
 func open(t *testing.T, tracer redlock.Tracer) *redlock.Client {
 	t.Helper()
-	d := redlocktest.New(t, 3, redlock.WithTracer(tracer))
+	d := redlocktest.New(t, 3, redlock.Config{Tracer: tracer})
 	d.Delay(d.Client, 2*time.Millisecond)
 	return d.Client
 }

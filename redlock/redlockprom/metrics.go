@@ -2,7 +2,7 @@
 //
 //	metrics := redlockprom.New()
 //	prometheus.MustRegister(metrics)
-//	client, err := redlock.Open(ctx, urls, redlock.WithTracer(metrics))
+//	client, err := redlock.Open(ctx, urls, redlock.Config{Tracer: metrics})
 //	metrics.Watch(client)
 //
 // Each client needs a Metrics of its own. If a process has several clients, give the metrics of each
@@ -73,7 +73,7 @@ type Option func(*Metrics)
 // of a name that is no UTF-8, and after 128 bytes the value is cut.
 func WithKeyLabel(f func(name string) string) Option { return func(m *Metrics) { m.key = f } }
 
-// New makes the metrics. Register them, and pass them to redlock.WithTracer.
+// New makes the metrics. Register them, and give them to redlock.Open as Config.Tracer.
 func New(opts ...Option) *Metrics {
 	m := &Metrics{}
 	for _, o := range opts {

@@ -37,10 +37,11 @@ func fakeTime(t *testing.T, test func(t *testing.T)) {
 
 func open(t *testing.T, m *Metrics) *redlock.Client {
 	t.Helper()
-	d := redlocktest.New(t, 3, redlock.WithConfig(redlock.Config{
+	d := redlocktest.New(t, 3, redlock.Config{
 		Entry:        30 * time.Second, // what is granted to a waiter is not renewed before the figures are read
 		PingInterval: 50 * time.Millisecond,
-	}), redlock.WithTracer(m))
+		Tracer:       m,
+	})
 	d.Delay(d.Client, 2*time.Millisecond)
 	m.Watch(d.Client)
 	return d.Client

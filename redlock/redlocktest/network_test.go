@@ -143,5 +143,5 @@ func TestLeftoversAreTheKeysThatALockLeaves(t *testing.T) {
 		require.Len(t, d.Leftovers(), 3, "no network stands between")
 		time.Sleep(5 * time.Second)
 		require.Empty(t, d.Leftovers())
-	}, redlock.WithPrefix("env:"))
+	}, redlock.Config{Prefix: "env:"})
 }

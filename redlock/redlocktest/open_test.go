@@ -8,6 +8,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/redlock"
 )
 
 func TestDialThatTakesTooLongOnABusyMachineIsRepeated(t *testing.T) {
@@ -19,7 +20,7 @@ func TestDialThatTakesTooLongOnABusyMachineIsRepeated(t *testing.T) {
 			time.AfterFunc(2500*time.Millisecond, p.Resume)
 		}
 		began := time.Now()
-		require.NoError(t, rt.Err(d.open(paths, nil)))
+		require.NoError(t, rt.Err(d.open(paths, redlock.LAN())))
 		require.Less(t, time.Since(began), 5*time.Second)
 	})
 }

@@ -14,7 +14,7 @@
 // give the client short leases, because a holder may learn of a loss with its next renewal, after a
 // third of its TTL:
 //
-//	d := redlocktest.New(t, 3, redlock.WithConfig(redlock.Config{TTL: time.Second}))
+//	d := redlocktest.New(t, 3, redlock.Config{TTL: time.Second})
 //
 // Members are numbered from 0, and a verb without numbers is for all of them. If a verb fails, it
 // ends the test with t.Fatal. So call verbs on the goroutine of the test.
@@ -32,6 +32,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -45,44 +46,61 @@ type Deployment struct {
 	members *redistest.Cluster
 	clients []*redlock.Client   // of New and Open, without those that crashed
 	paths   [][]*redistest.Link // of each of them, to each member
-	opts    []redlock.Option    // of New
-	terms   redlock.Config      // what they say
+	config  redlock.Config      // of New
 	other   *redlock.Client     // somebody else, who has paths that no Cut concerns
 	aged    bool                // a member may have forgotten: clients that come later must not take it for a new one
 }
 
-// New starts n members that nobody has used before, and opens Deployment.Client with opts. When it
+// New starts n members that nobody has used before, and opens Deployment.Client with cfg, of which
+// there is one at most, as in redlock.Open. When it
 // returns, all members vote. Deployment has the network in its hands, and the members ask for no
 // password. So Config.Dialer, Config.TLS, Config.Credentials and Config.CredentialsEvery are not used.
-func New(t testing.TB, n int, opts ...redlock.Option) *Deployment {
+func New(t testing.TB, n int, cfg ...redlock.Config) *Deployment {
 	t.Helper()
-	d := &Deployment{t: t, members: redistest.NewEmbeddedCluster(n), opts: opts}
-	for _, o := range opts {
-		if o != nil {
-			o(&d.terms)
-		}
-	}
+	d := &Deployment{t: t, members: redistest.NewEmbeddedCluster(n), config: one(t, cfg)}
 	t.Cleanup(func() {
 		if err := d.members.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	d.Client = d.Open(opts...)
+	d.Client = d.Open(d.config)
 	d.AwaitState(redlock.MemberVoting)
 	return d
 }
 
 // Open opens another client, as another process would, with a network of its own to the members. It
 // closes with the test. All clients of a deployment need the same Drift, RestartGuard and Interop.
-func (d *Deployment) Open(opts ...redlock.Option) *redlock.Client {
+func (d *Deployment) Open(cfg ...redlock.Config) *redlock.Client {
 	d.t.Helper()
 	paths := d.network()
-	client, err := d.open(paths, opts)
+	client, err := d.open(paths, one(d.t, cfg))
 	if err != nil {
 		d.t.Fatalf("redlocktest: %v", err)
 	}
 	d.clients, d.paths = append(d.clients, client), append(d.paths, paths)
 	return client
+}
+
+// Scripts are the Lua sources of the calls that clients send, for programs that look at members.
+func Scripts() []string {
+	var all []string
+	for _, s := range script.Own() {
+		all = append(all, s.Source)
+	}
+	return all
+}
+
+// one is the Config that a test gave, or the one without values.
+func one(t testing.TB, cfg []redlock.Config) redlock.Config {
+	t.Helper()
+	switch len(cfg) {
+	case 0:
+		return redlock.Config{}
+	case 1:
+		return cfg[0]
+	}
+	t.Fatalf("redlocktest: %d Configs, but there can be one", len(cfg))
+	return redlock.Config{}
 }
 
 // network makes a path to each member.
@@ -94,7 +112,7 @@ func (d *Deployment) network() []*redistest.Link {
 	return paths
 }
 
-func (d *Deployment) open(paths []*redistest.Link, opts []redlock.Option) (*redlock.Client, error) {
+func (d *Deployment) open(paths []*redistest.Link, cfg redlock.Config) (*redlock.Client, error) {
 	d.t.Helper()
 	byAddress := make(map[string]*redistest.Link)
 	var urls []string
@@ -103,18 +121,15 @@ func (d *Deployment) open(paths []*redistest.Link, opts []redlock.Option) (*redl
 		byAddress[address] = path
 		urls = append(urls, "redis://"+address)
 	}
-	ours := func(c *redlock.Config) {
-		c.FreshMembers = !d.aged
-		c.Credentials, c.CredentialsEvery = nil, 0
-		c.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
-			return byAddress[address].DialContext(ctx, network, address)
-		}
+	cfg.FreshMembers = !d.aged
+	cfg.Credentials, cfg.CredentialsEvery = nil, 0
+	cfg.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return byAddress[address].DialContext(ctx, network, address)
 	}
 	// Members that run will answer: on a machine that is busy enough, not within one DialTimeout.
-	opts = append(append([]redlock.Option(nil), opts...), ours)
-	c, err := redlock.Open(d.t.Context(), urls, opts...)
+	c, err := redlock.Open(d.t.Context(), urls, cfg)
 	for end := time.Now().Add(patience); errors.Is(err, redlock.ErrNoQuorum) && len(d.running()) > d.members.Len()/2 && time.Now().Before(end); {
-		c, err = redlock.Open(d.t.Context(), urls, opts...)
+		c, err = redlock.Open(d.t.Context(), urls, cfg)
 	}
 	if err != nil {
 		return nil, err
@@ -135,12 +150,11 @@ func (d *Deployment) open(paths []*redistest.Link, opts []redlock.Option) (*redl
 func (d *Deployment) somebody(verb, name string) *redlock.Client {
 	d.t.Helper()
 	if d.other == nil {
-		silent := func(c *redlock.Config) {
-			if c.Tracer, c.Logger = nil, nil; c.Label != "" { // who looks for a label finds it, and another one
-				c.Label = "somebody else"
-			}
+		silent := d.config
+		if silent.Tracer, silent.Logger = nil, nil; silent.Label != "" { // who looks for a label finds it, and another one
+			silent.Label = "somebody else"
 		}
-		other, err := d.open(d.network(), append(append([]redlock.Option(nil), d.opts...), silent))
+		other, err := d.open(d.network(), silent)
 		if err != nil {
 			d.failed(verb, name, err)
 		}
@@ -274,7 +288,7 @@ func (d *Deployment) awaitSeen(name, failed string, ready func(*redlock.Inspecti
 	d.await(patience, seldom, func(ctx context.Context) bool {
 		lock, err := other.Inspect(ctx, name)
 		permits := none
-		if err == nil && !d.terms.Interop { // which has no semaphores
+		if err == nil && !d.config.Interop { // which has no semaphores
 			permits, err = other.InspectSemaphore(ctx, name)
 		}
 		if last = err; err != nil {
@@ -315,7 +329,7 @@ func (d *Deployment) AwaitState(state string, members ...int) {
 		d.t.Fatalf("redlocktest: there is no state %q: it is one of %q", state, states)
 	}
 	members = d.these(members)
-	longest := max(d.terms.MaxTTL, 30*time.Second) // a quarantine
+	longest := max(d.config.MaxTTL, 30*time.Second) // a quarantine
 	d.await(2*longest+patience, seldom, func(context.Context) bool {
 		infos := d.Client.Members()
 		return !slices.ContainsFunc(members, func(i int) bool { return infos[i].State != state })
@@ -389,8 +403,8 @@ func (d *Deployment) Lose(lease *redlock.Lease) {
 		d.failed("lose", lease.Key(), err)
 	}
 	ttl := 30 * time.Second
-	if d.terms.MaxTTL > 0 {
-		ttl = min(ttl, d.terms.MaxTTL)
+	if d.config.MaxTTL > 0 {
+		ttl = min(ttl, d.config.MaxTTL)
 	}
 	var said error
 	d.await(patience, seldom, func(ctx context.Context) bool { // again, because a lease that has just been extended asks nobody
@@ -534,7 +548,7 @@ func (d *Deployment) Evict(name string, members ...int) {
 	members = d.these(members)
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
 	defer cancel()
-	key, gone := d.terms.Prefix+name, int64(0)
+	key, gone := d.config.Prefix+name, int64(0)
 	for _, i := range members {
 		n, err := d.members.Servers[i].Do(ctx, "DEL", key, slot.Sibling("redquorum:s1", key), slot.Sibling("redquorum:l1", key), slot.Sibling("redquorum:b1", key), slot.Sibling("redquorum:e1", key))
 		if err != nil {

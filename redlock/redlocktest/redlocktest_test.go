@@ -51,13 +51,13 @@ func TestREADMEShowsATestThatPasses(t *testing.T) {
 }
 
 // fake runs a test in a bubble with three members.
-func fake(t *testing.T, test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) {
+func fake(t *testing.T, test func(t *testing.T, d *redlocktest.Deployment), cfg ...redlock.Config) {
 	t.Helper()
-	inFake(test, opts...)(t)
+	inFake(test, cfg...)(t)
 }
 
-func inFake(test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) func(t *testing.T) {
-	return faketime.In(func(t *testing.T) { test(t, redlocktest.New(t, 3, opts...)) })
+func inFake(test func(t *testing.T, d *redlocktest.Deployment), cfg ...redlock.Config) func(t *testing.T) {
+	return faketime.In(func(t *testing.T) { test(t, redlocktest.New(t, 3, cfg...)) })
 }
 
 func hold(t *testing.T, d *redlocktest.Deployment, opts ...redlock.LockOption) *redlock.Lease {
@@ -66,9 +66,9 @@ func hold(t *testing.T, d *redlocktest.Deployment, opts ...redlock.LockOption) *
 }
 
 func TestItWorksInRealTime(t *testing.T) {
-	d := redlocktest.New(t, 3, redlock.WithConfig(redlock.Config{
+	d := redlocktest.New(t, 3, redlock.Config{
 		MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second, // of a busy machine
-	}))
+	})
 	l := hold(t, d)
 	d.Await("k")
 	d.Lose(l)
@@ -198,7 +198,7 @@ func TestSomebodyElseHasALabelOfItsOwn(t *testing.T) {
 		time.Sleep(time.Second) // it has told the members, again if one was not there yet
 		_, err := d.Client.Mutex("k").TryLock(t.Context())
 		require.ErrorContains(t, err, "somebody else (")
-	}, redlock.WithLabel("billing"))
+	}, redlock.Config{Label: "billing"})
 }
 
 // fatal is a testing.TB whose Fatalf is a panic, which the test catches.
@@ -258,7 +258,7 @@ func TestEvictDeletesOneLock(t *testing.T) {
 		require.NoError(t, l.Err())
 
 		d.Evict("k", 0, 1)
-		other := rt.Must(d.Open(redlock.WithPrefix("env:")).Mutex("k").TryLock(t.Context()))(t)
+		other := rt.Must(d.Open(redlock.Config{Prefix: "env:"}).Mutex("k").TryLock(t.Context()))(t)
 		require.NoError(t, l.Err(), "two holders")
 		require.Greater(t, other.Token(), l.Token())
 		<-l.Done()
@@ -274,8 +274,8 @@ func TestEvictDeletesOneLock(t *testing.T) {
 		require.NoError(t, d.Client.Latch("l", 1).Arrive(t.Context(), "a"))
 		synctest.Wait()
 		d.Evict("l")
-		require.Equal(t, 1, rt.Must(d.Open(redlock.WithPrefix("env:")).Latch("l", 1).Remaining(t.Context()))(t))
-	}, redlock.WithPrefix("env:"))
+		require.Equal(t, 1, rt.Must(d.Open(redlock.Config{Prefix: "env:"}).Latch("l", 1).Remaining(t.Context()))(t))
+	}, redlock.Config{Prefix: "env:"})
 }
 
 func TestAwaitKnowsSemaphoresAndThoseWhoWait(t *testing.T) {
@@ -347,7 +347,7 @@ func TestCutAndHealReturnWhenTheClientsKnow(t *testing.T) {
 	}
 	t.Run("fake time", inFake(know))
 	t.Run("real time", func(t *testing.T) {
-		know(t, redlocktest.New(t, 3, redlock.WithConfig(redlock.Config{MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second})))
+		know(t, redlocktest.New(t, 3, redlock.Config{MemberTimeout: 10 * time.Second, DialTimeout: 10 * time.Second, StallTimeout: 20 * time.Second}))
 	})
 }
 

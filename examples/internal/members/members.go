@@ -26,9 +26,9 @@ func Open(ctx context.Context) (client *redlock.Client, closed func(), err error
 // Connect opens a client on members that Start has started. Nothing was ever held at these, and they
 // share their processors with everything else here, so they may be slow.
 func Connect(ctx context.Context, urls []string) (*redlock.Client, error) {
-	return redlock.Open(ctx, urls, redlock.WithConfig(redlock.Config{
+	return redlock.Open(ctx, urls, redlock.Config{
 		MemberTimeout: 20 * time.Second, DialTimeout: 20 * time.Second, StallTimeout: 40 * time.Second, FreshMembers: true,
-	}))
+	})
 }
 
 // Start starts three members in this process.

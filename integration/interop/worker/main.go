@@ -1,7 +1,7 @@
 //go:build unix
 
 // Command worker is one process that contends for locks of every kind. It is built with this version of the library and
-// with an earlier one, so it uses only what both have.
+// with an earlier one, so it uses only what both have, but for open.go.
 //
 // It reads orders and writes what it believed, one JSON object a line. The end of its standard input ends it.
 package main
@@ -170,10 +170,7 @@ func (p *process) rounds() {
 // The arguments are a name, the key, the URLs of the members, separated by commas, and "interop" beside the reference system.
 func main() {
 	ctx := context.Background()
-	client, err := redlock.Open(ctx, strings.Split(os.Args[3], ","), redlock.WithFreshMembers(), func(c *redlock.Config) {
-		c.MemberTimeout, c.StallTimeout = 10*time.Second, 20*time.Second // longer than a busy machine is busy
-		c.Interop = len(os.Args) > 4
-	})
+	client, err := open(ctx, strings.Split(os.Args[3], ","), len(os.Args) > 4)
 	p := &process{client: client, name: os.Args[1], key: os.Args[2], out: json.NewEncoder(os.Stdout)}
 	if err != nil {
 		p.say(Said{Error: "open: " + err.Error()})

@@ -339,7 +339,7 @@ func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
 	case m.left > 0:
 		log.Warn("member is used for the first time and does not vote yet", "member", name,
 			"why", why, "for", m.left, "until", until,
-			"skip", "WithFreshMembers, if nothing was ever held at these members")
+			"skip", "Config.FreshMembers, if nothing was ever held at these members")
 		s.event("marked", votesFrom)
 	default:
 		s.event("marked", votesFrom)

@@ -166,7 +166,7 @@ func (d *demo) awaitVotes(ctx context.Context) {
 func (d *demo) hire(ctx context.Context, key string, urls []string) error {
 	i := len(d.workers)
 	config := redlock.Config{
-		ClientName: fmt.Sprintf("redlock-demo-%d", i+1),
+		Tracer: observer{d.board, i},
 		// Embedded members share the processor with everything else on a busy machine.
 		DialTimeout: 5 * time.Second, MemberTimeout: time.Second,
 	}
@@ -177,7 +177,7 @@ func (d *demo) hire(ctx context.Context, key string, urls []string) error {
 	} else {
 		config.FreshMembers = d.options.Fresh
 	}
-	client, err := redlock.Open(ctx, urls, redlock.WithConfig(config), redlock.WithTracer(observer{d.board, i}))
+	client, err := redlock.Open(ctx, urls, config)
 	if err != nil {
 		return err
 	}

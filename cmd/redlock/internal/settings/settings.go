@@ -462,7 +462,7 @@ func (s *Settings) Config() (redlock.Config, error) {
 	return redlock.Config{
 		TTL: s.TTL, MaxTTL: s.MaxTTL, MaxHold: s.MaxHold, Drift: s.Drift, MemberTimeout: s.MemberTimeout,
 		DialTimeout: s.DialTimeout, NoQuorumAfter: s.NoQuorumAfter, RestartGuard: guards[s.RestartGuard], Interop: s.Interop, Prefix: s.Prefix, Label: s.Label,
-		ClientName: "redlock", TLS: t,
+		TLS: t,
 	}, err
 }
 
