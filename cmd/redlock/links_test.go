@@ -68,6 +68,10 @@ func TestDocumentsAreReadable(t *testing.T) {
 		if name == "README.md" {
 			assert.LessOrEqual(t, strings.Count(text, "\n"), 200, "lines of README.md")
 		}
+		if strings.HasPrefix(name, "docs/protocol/") {
+			first, _, _ := strings.Cut(text, "\n##")
+			assert.True(t, strings.Count(text, "\n") <= 350 && strings.Contains(first, "```mermaid"), "%s: a picture first, and 350 lines", name)
+		}
 		if name != "README.md" && !strings.HasPrefix(name, "docs/") {
 			continue
 		}

@@ -563,7 +563,7 @@ func (d *Deployment) Evict(name string, members ...int) {
 }
 
 // Step sets the clocks of members forward, or back if by is negative. Keys end that much sooner, or
-// later. No lock stands that: see what exclusion rests on in docs/protocol.md.
+// later. No lock stands that: see what is claimed in docs/exclusion.md.
 func (d *Deployment) Step(by time.Duration, members ...int) {
 	d.t.Helper()
 	for _, i := range d.these(members) {
