@@ -40,14 +40,14 @@ func TestJobStopsWhenItsLeaseIsLost(t *testing.T) {
 	})
 }
 
-// The test that the README shows is the one above.
-func TestREADMEShowsATestThatPasses(t *testing.T) {
+// The test that docs/testing.md shows is the one above.
+func TestPageShowsATestThatPasses(t *testing.T) {
 	ours := rt.Must(os.ReadFile("redlocktest_test.go"))(t)
 	_, code, found := strings.Cut(string(ours), "\nfunc TestJobStopsWhenItsLeaseIsLost(")
 	require.True(t, found)
 	code, _, _ = strings.Cut(code, "\n}\n")
-	readme := rt.Must(os.ReadFile(filepath.Join("..", "..", "README.md")))(t)
-	require.Contains(t, string(readme), "func TestJobStopsWhenItsLeaseIsLost("+code+"\n}\n")
+	page := rt.Must(os.ReadFile(filepath.Join("..", "..", "docs", "testing.md")))(t)
+	require.Contains(t, string(page), "func TestJobStopsWhenItsLeaseIsLost("+code+"\n}\n")
 }
 
 // fake runs a test in a bubble with three members.
