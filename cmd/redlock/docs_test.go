@@ -32,7 +32,12 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		}
 		return found
 	}
-	cases := casesOf(t)
+	var cases strings.Builder
+	for path, text := range sources {
+		if filepath.Base(filepath.Dir(path)) == "testdata" && filepath.Ext(path) == ".txt" {
+			cases.WriteString("\n" + text)
+		}
+	}
 	var (
 		caseName = regexp.MustCompile("`Test[A-Z]\\w+/([^`]+)`")
 		fileName = regexp.MustCompile(`\b[a-zA-Z][\w/]*\.(?:go|lua|md)\b`)
@@ -43,7 +48,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			continue
 		}
 		for _, m := range caseName.FindAllStringSubmatch(text, -1) {
-			assert.Contains(t, cases, "\ncase "+m[1]+"\n", "%s names the case %q, which does not exist", document, m[1])
+			assert.Contains(t, cases.String(), "\ncase "+m[1]+"\n", "%s names the case %q, which does not exist", document, m[1])
 		}
 		for _, name := range fileName.FindAllString(text, -1) {
 			assert.NotEmpty(t, files(name), "%s names the file %s, which does not exist", document, name)
@@ -60,22 +65,6 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
-// casesOf is all files of cases.
-func casesOf(t *testing.T) string {
-	t.Helper()
-	var all strings.Builder
-	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".txt" || filepath.Base(filepath.Dir(path)) != "testdata" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		all.WriteString("\n" + string(text))
-		return err
-	})
-	require.NoError(t, err)
-	return all.String()
-}
-
 // textsOf is the content of everything that is read, by its path from the root of the repository.
 func textsOf(t *testing.T) map[string]string {
 	t.Helper()
@@ -84,7 +73,7 @@ func textsOf(t *testing.T) map[string]string {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		if ext := filepath.Ext(path); ext != ".go" && ext != ".lua" && ext != ".md" {
+		if ext := filepath.Ext(path); ext != ".go" && ext != ".lua" && ext != ".md" && ext != ".txt" {
 			return nil
 		}
 		text, err := os.ReadFile(path)
