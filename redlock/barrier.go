@@ -118,7 +118,7 @@ func (b *Barrier) wait(ctx, in context.Context) (round uint64, err error) {
 		b.mu.Unlock()
 		switch said {
 		case latch.Opened:
-			w.settle() // what is withdrawn now, no member counts any more
+			w.abandon() // what is withdrawn now, no member counts any more
 			return uint64(entered), nil
 		case latch.Moved:
 			w.askAll()
@@ -176,7 +176,7 @@ func (b *Barrier) answered(i int, c *member.Call, _ time.Time) (time.Duration, e
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.core.Heard(i, b.asked[i], latch.BarrierState{
-		Round: s.Round, Parties: s.Parties, Open: s.Open, Digest: s.Digest, Before: s.Before, Mine: latch.Standing(s.Mine), Server: s.Server, Proof: s.Proof,
+		Round: s.Round, Parties: s.Parties, Open: s.Open, Digest: s.Digest, Before: s.Before, Mine: latch.PartyState(s.Mine), Server: s.Server, Proof: s.Proof,
 	}, c.State)
 	return 0, nil
 }

@@ -256,7 +256,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, err
 	}
 	c := e.lock.c
-	p := &poll{e: e, ctx: ctx, ear: make(chan struct{}, 1), standings: newStandings(len(c.members), c.need), open: len(c.members)}
+	p := &poll{e: e, ctx: ctx, wakeup: make(chan struct{}, 1), electionState: newElectionState(len(c.members), c.need), open: len(c.members)}
 	wire := e.lock.terms.kind.of(e.lock.name, &c.cfg, &e.lock.terms)
 	cmd := c.buffer()
 	command := wire.Observe(cmd, "", 0)
@@ -276,7 +276,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 			break
 		}
 		select {
-		case <-p.ear:
+		case <-p.wakeup:
 			continue
 		case <-timeout.C:
 		case <-ctx.Done():
@@ -300,12 +300,12 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 
 // poll hears one question to all members.
 type poll struct {
-	e   *Election
-	ctx context.Context // of the caller, for the tracer
-	ear chan struct{}   // capacity 1: a member has answered
+	e      *Election
+	ctx    context.Context // of the caller, for the tracer
+	wakeup chan struct{}   // capacity 1: a member has answered
 
 	mu sync.Mutex // guards the fields below
-	standings
+	electionState
 	open int // members that are still to answer
 }
 
@@ -320,19 +320,19 @@ func (p *poll) count() (l Leader, found, done bool) {
 
 // Judge implements quorum.Judge.
 func (p *poll) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
-	said, ok := p.e.standing(p.ctx, r, c)
+	said, ok := p.e.readAnswer(p.ctx, r, c)
 	p.mu.Lock()
 	if p.open--; ok {
 		p.heard(c.Index, said, r.Sent, c.At)
 	}
 	p.mu.Unlock()
-	signal(p.ear)
+	signal(p.wakeup)
 	return wait.VoteOf(c.Outcome, ok && said.Owner != "")
 }
 
-// standing reads the answer to Observe, and tells the tracer. ok is false if the member has not
+// readAnswer reads the answer to Observe, and tells the tracer. ok is false if the member has not
 // answered, or does not vote.
-func (e *Election) standing(ctx context.Context, r *quorum.Round, c *member.Call) (s script.Standing, ok bool) {
+func (e *Election) readAnswer(ctx context.Context, r *quorum.Round, c *member.Call) (s script.ElectionAnswer, ok bool) {
 	m := &e.lock
 	if m.c.trace.request != nil {
 		m.c.requested(ctx, LockName{Kind: m.terms.kind.name, Key: m.name}, r, c)
@@ -343,7 +343,7 @@ func (e *Election) standing(ctx context.Context, r *quorum.Round, c *member.Call
 	if st := m.c.briefOf(c.Index, c.Slot); !st.Votes || st.Gen != c.State.Gen {
 		return s, false
 	}
-	return script.ReadStanding(&c.Reply)
+	return script.ReadElection(&c.Reply)
 }
 
 // speech is what a leader has proclaimed.

@@ -76,7 +76,7 @@ func (s *electionSite) edit(words []string) string {
 		if err != nil {
 			return said(nil, err)
 		}
-		got, ok := script.ReadStanding(replyFrom(v))
+		got, ok := script.ReadElection(replyFrom(v))
 		require.True(s, ok)
 		require.LessOrEqual(s, got.Server, s.now())
 		left := text(got.TTL.Milliseconds())

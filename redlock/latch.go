@@ -599,7 +599,7 @@ func refusal(err *QuorumError, decided bool, refuses func(i int) bool) error {
 }
 
 func (c *Client) latchError(op, name string, kind, cause error, states []member.State, errs []error) *QuorumError {
-	votes := c.standing(states, errs)
+	votes := c.votesOf(states, errs)
 	if kind == nil {
 		if kind = reasonOf(votes, c.need); kind == ErrHeld {
 			kind = ErrNoQuorum

@@ -20,7 +20,7 @@ func (h *leaseHeap) put(l *lease, due time.Time) {
 		l.pos = int32(len(*h))
 		*h = append(*h, dueLease{})
 	}
-	h.settle(int(l.pos), dueLease{due, l})
+	h.sift(int(l.pos), dueLease{due, l})
 }
 
 // remove takes out what is at i.
@@ -32,12 +32,12 @@ func (h *leaseHeap) remove(i int) {
 	old[end] = dueLease{}
 	*h = old[:end]
 	if i < end {
-		h.settle(i, last)
+		h.sift(i, last)
 	}
 }
 
-// settle puts e where it belongs, beginning at the free place i.
-func (h leaseHeap) settle(i int, e dueLease) {
+// sift puts e where it belongs, beginning at the free place i.
+func (h leaseHeap) sift(i int, e dueLease) {
 	for i > 0 {
 		parent := (i - 1) / arity
 		if !e.due.Before(h[parent].due) {

@@ -473,7 +473,7 @@ func (g *gathering) complete(ctx context.Context) error {
 		return err
 	}
 	if g.waited {
-		g.settle(ctx)
+		g.setTerms(ctx)
 	}
 	now := time.Now()
 	for i := range g.parts {
@@ -484,9 +484,9 @@ func (g *gathering) complete(ctx context.Context) error {
 	return nil
 }
 
-// settle gives leases that were renewed in hand the terms of their caller, from now on. Those of a
+// setTerms gives leases that were renewed in hand the terms of their caller, from now on. Those of a
 // fixed TTL are extended first, so that all have what was asked for.
-func (g *gathering) settle(ctx context.Context) {
+func (g *gathering) setTerms(ctx context.Context) {
 	now := time.Now()
 	short := make(map[*Client][]renewItem)
 	for i := range g.parts {
@@ -499,13 +499,15 @@ func (g *gathering) settle(ctx context.Context) {
 	}
 	for i := range g.parts {
 		if p := &g.parts[i]; !p.again {
-			p.lease.settle(p.terms, now)
+			p.lease.setTerms(p.terms, now)
 		}
 	}
 }
 
 // settle gives a lease other terms, which count from now.
 func (l *lease) settle(t *terms, now time.Time) {
+// setTerms gives a lease other terms, which count from now.
+func (l *lease) setTerms(t *terms, now time.Time) {
 	l.mu.Lock()
 	switch l.renew = t.renew; {
 	case !t.renew:
@@ -571,7 +573,7 @@ func (g *gathering) giveUp() {
 			case ended:
 				holds = append(holds, p.lease.hold)
 			case inner && !p.again: // its owner has entered it meanwhile, and keeps it
-				p.lease.settle(p.terms, time.Now())
+				p.lease.setTerms(p.terms, time.Now())
 			}
 			p.lease, p.again = nil, false
 		}

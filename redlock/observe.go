@@ -57,7 +57,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			again := time.NewTimer(c.cfg.Entry / 3)
 			select { // too few members vote, or can tell
 			case <-changed:
-			case <-w.ear:
+			case <-w.wakeup:
 			case <-again.C:
 			case <-ctx.Done():
 				return
@@ -83,7 +83,7 @@ func newObserver(e *Election) *observer {
 	c := e.lock.c
 	return &observer{
 		c: c, wire: e.lock.terms.kind.of(e.lock.name, &c.cfg, &e.lock.terms),
-		out: outlook{standings: newStandings(len(c.members), c.need)}, gen: make([]uint64, len(c.members)),
+		out: outlook{electionState: newElectionState(len(c.members), c.need)}, gen: make([]uint64, len(c.members)),
 	}
 }
 
@@ -95,7 +95,7 @@ func (o *observer) question(buf *[]byte, _ quorum.Set, watch string, entry time.
 // answered implements watcher. When the vote should have ended, there is something to ask. Its TTL
 // is that of a moment when the question had arrived: the next one takes as long.
 func (o *observer) answered(i int, c *member.Call, sent time.Time) (again time.Duration, err error) {
-	said, ok := script.ReadStanding(&c.Reply)
+	said, ok := script.ReadElection(&c.Reply)
 	if !ok {
 		return 0, errReply
 	}

@@ -35,15 +35,15 @@ type watcher interface {
 // watch is a registration at every member, with whom to ask again and when: see internal/watch. It
 // has no goroutine. Whoever wants news calls next, one at a time, and the watch is kept up meanwhile.
 type watch struct {
-	c     *Client
-	op    string // as errors name it
-	lock  LockName
-	slot  uint16
-	owner watcher
-	id    string // at the members
-	n     uint64 // by which pushes find it
-	ended atomic.Bool
-	ear   chan struct{} // capacity 1: something was heard
+	c      *Client
+	op     string // as errors name it
+	lock   LockName
+	slot   uint16
+	owner  watcher
+	id     string // at the members
+	n      uint64 // by which pushes find it
+	ended  atomic.Bool
+	wakeup chan struct{} // capacity 1: something was heard
 
 	mu    sync.Mutex
 	core  *watching.Watch
@@ -63,7 +63,7 @@ func (c *Client) newWatch(op string, lock LockName, slot uint16, in context.Cont
 	n := c.number()
 	w := &watch{
 		c: c, op: op, lock: lock, slot: slot, owner: owner, id: script.OwnerOf(c.uuid, n), n: n, in: in,
-		ear: make(chan struct{}, 1), errs: make([]error, len(c.members)), sent: make([]time.Time, len(c.members)),
+		wakeup: make(chan struct{}, 1), errs: make([]error, len(c.members)), sent: make([]time.Time, len(c.members)),
 		core: watching.New(len(c.members), watching.Terms{Entry: c.cfg.Entry, Retry: c.cfg.MemberTimeout}),
 	}
 	c.watches.put(w)
@@ -111,7 +111,7 @@ func (w *watch) next(ctx context.Context) error {
 			timer.Reset(pause)
 		}
 		select {
-		case <-w.ear:
+		case <-w.wakeup:
 		case <-timer.C:
 		case <-ctx.Done():
 		case <-w.c.closed:
@@ -154,7 +154,7 @@ func (w *watch) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	w.errs[c.Index], w.sent[c.Index] = err, time.Time{}
 	w.news = w.news || err == nil
 	w.mu.Unlock()
-	signal(w.ear)
+	signal(w.wakeup)
 	return quorum.No // nobody waits for the round
 }
 
@@ -173,7 +173,7 @@ func (w *watch) hear(i int, n script.News, st member.State, at time.Time) {
 	}
 	w.news = true
 	w.mu.Unlock()
-	signal(w.ear)
+	signal(w.wakeup)
 }
 
 // askAll has every member asked again: the question is another one.
@@ -185,8 +185,8 @@ func (w *watch) askAll() {
 	}
 }
 
-// settle leaves what members have of the watch to end by itself.
-func (w *watch) settle() {
+// abandon leaves what members have of the watch to end by itself.
+func (w *watch) abandon() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.sent {
@@ -199,7 +199,7 @@ func (w *watch) poke() {
 	w.mu.Lock()
 	w.news = true
 	w.mu.Unlock()
-	signal(w.ear)
+	signal(w.wakeup)
 }
 
 // dropped books that member i has no entry of the watch.
@@ -229,7 +229,7 @@ func (w *watch) failure(cause error) error { return w.failing(nil, cause) }
 
 // failing is failure of a kind. kind nil: by what the members are good for.
 func (w *watch) failing(kind, cause error) *QuorumError {
-	votes := w.standing()
+	votes := w.votes()
 	if kind == nil {
 		if kind = reasonOf(votes, w.c.need); kind == ErrHeld {
 			kind = ErrNoQuorum
@@ -240,14 +240,14 @@ func (w *watch) failing(kind, cause error) *QuorumError {
 	}
 }
 
-// standing is what each member is good for, as votes: yes for one that answers, open for one that has
+// votes are what each member is good for: yes for one that answers, open for one that has
 // been silent for longer than Config.MemberTimeout.
-func (w *watch) standing() []quorum.MemberVote {
+func (w *watch) votes() []quorum.MemberVote {
 	states := w.c.statesOf(w.slot)
 	w.mu.Lock()
 	errs, sent := slices.Clone(w.errs), slices.Clone(w.sent)
 	w.mu.Unlock()
-	votes := w.c.standing(states, errs)
+	votes := w.c.votesOf(states, errs)
 	for i, at := range sent {
 		if votes[i].Vote == quorum.Yes && !at.IsZero() && clock.Elapsed(at, time.Now()) >= w.c.cfg.MemberTimeout {
 			votes[i].Vote, votes[i].Err = quorum.Open, &member.SilentError{Within: w.c.cfg.MemberTimeout}
@@ -256,9 +256,9 @@ func (w *watch) standing() []quorum.MemberVote {
 	return votes
 }
 
-// standing is what each member is good for, as votes: yes for one that votes and whose last answer
+// votesOf is what each member is good for, as votes: yes for one that votes and whose last answer
 // was no error.
-func (c *Client) standing(states []member.State, errs []error) []quorum.MemberVote {
+func (c *Client) votesOf(states []member.State, errs []error) []quorum.MemberVote {
 	out := make([]quorum.MemberVote, len(states))
 	for i, st := range states {
 		v := quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.No}
@@ -332,6 +332,6 @@ func (s *watches) wakeAll() {
 	all := slices.Collect(maps.Values(s.m))
 	s.mu.Unlock()
 	for _, w := range all {
-		signal(w.ear)
+		signal(w.wakeup)
 	}
 }

@@ -42,18 +42,18 @@ type BarrierState struct {
 	Open    bool
 	Digest  int64 // of the parties that it counted
 	Before  int64 // the round before, if that is known to have been open; 0: it is not
-	Mine    Standing
+	Mine    PartyState
 	Server  int64 // the member's time, µs
 	Proof   int64 // the digest of the parties of Before; 0: none
 }
 
-// Standing is how a member has the party that asks.
-type Standing int64
+// PartyState is how a member has the party that asks.
+type PartyState int64
 
 // Stranger is none of the parties that the member knows. The last two are about the round that was
 // asked for, which the member has opened.
 const (
-	Stranger Standing = iota
+	Stranger PartyState = iota
 	NotKnown
 	Counted      // the arrival of this Wait was
 	CountedOther // another arrival of the party was
@@ -164,7 +164,7 @@ func (b *Barrier) Refuses(i int) bool { return b.refuses.Has(i) }
 
 // votes counts the members that have opened a round for the parties of a digest, by how they have the
 // party itself. NotKnown: all but Stranger.
-func (b *Barrier) votes(states []member.State, round, digest int64, how Standing) (n int) {
+func (b *Barrier) votes(states []member.State, round, digest int64, how PartyState) (n int) {
 	for i := range b.at {
 		p := &b.at[i]
 		if b.current(i, states) && p.Round == round && p.Open && p.Digest == digest && (p.Mine == how || how == NotKnown && p.Mine != Stranger) {

@@ -22,7 +22,7 @@ func inRound(t *testing.T) *Barrier {
 }
 
 // vote is that of a member for the parties of a digest.
-func vote(digest int64, mine Standing) BarrierState {
+func vote(digest int64, mine PartyState) BarrierState {
 	return BarrierState{Round: 7, Parties: 2, Open: true, Digest: digest, Mine: mine, Server: 5}
 }
 

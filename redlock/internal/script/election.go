@@ -41,7 +41,7 @@ func (l *Lock) proclaim(buf *[]byte, owner string, token, seq int64, life time.D
 	return f.command(l.Slot(), nil)
 }
 
-// Observe asks for a Standing. If watch is not "", the member also pushes to it what is proclaimed,
+// Observe asks for an ElectionAnswer. If watch is not "", the member also pushes to it what is proclaimed,
 // for the duration entry. If entry is 0, the member forgets the watch, and says nothing else.
 func (l *Lock) Observe(buf *[]byte, watch string, entry time.Duration) member.Command {
 	f := l.beginElection(buf, &Observe, 2)
@@ -63,8 +63,8 @@ func (l *Lock) beginElection(buf *[]byte, s *Script, args int) frame {
 	return f
 }
 
-// Standing is what one member says of an election.
-type Standing struct {
+// ElectionAnswer is what one member says of an election.
+type ElectionAnswer struct {
 	Server int64         // the member's time, µs
 	TTL    time.Duration // of the vote; 0: there is none
 	Owner  string        // Hash of the vote's owner; "": there is none, or readers have the lock
@@ -74,14 +74,14 @@ type Standing struct {
 	Value  []byte        // nil if it has resigned
 }
 
-// ReadStanding decodes the reply to Observe. The value is a copy. If the reply has another shape, ok
+// ReadElection decodes the reply to Observe. The value is a copy. If the reply has another shape, ok
 // is false.
-func ReadStanding(r *member.Reply) (s Standing, ok bool) {
+func ReadElection(r *member.Reply) (s ElectionAnswer, ok bool) {
 	e := r.Elems
 	if r.Kind != '*' || len(e) < 6 || len(e) > 7 {
-		return Standing{}, false
+		return ElectionAnswer{}, false
 	}
-	s = Standing{
+	s = ElectionAnswer{
 		Server: e[0].Int, TTL: member.FromMillis(e[1].Int), Owner: string(e[2].Str),
 		Token: number(e[3]), Seq: number(e[4]), By: string(e[5].Str),
 	}

@@ -14,32 +14,32 @@ type Leader struct {
 	None  bool   // nobody leads
 }
 
-// standings are what the members of an election have said, each with its last word. It asks nobody
+// electionState is what the members of an election have said, each with its last word. It asks nobody
 // and reads no clock.
-type standings struct {
+type electionState struct {
 	need int
 	said []said // by member
 }
 
 // said is the last word of one member.
 type said struct {
-	script.Standing
+	script.ElectionAnswer
 	heard bool      // false: the member is silent
 	sent  time.Time // when it was asked
 	until time.Time // when the vote is over unless the member has lengthened it; with an Owner
 }
 
-func newStandings(members, need int) standings {
-	return standings{need: need, said: make([]said, members)}
+func newElectionState(members, need int) electionState {
+	return electionState{need: need, said: make([]said, members)}
 }
 
 // heard books what member i said: it was asked at sent, and the answer arrived at that time.
-func (s *standings) heard(i int, w script.Standing, sent, at time.Time) {
-	s.said[i] = said{Standing: w, heard: true, sent: sent, until: at.Add(w.TTL)}
+func (s *electionState) heard(i int, w script.ElectionAnswer, sent, at time.Time) {
+	s.said[i] = said{ElectionAnswer: w, heard: true, sent: sent, until: at.Add(w.TTL)}
 }
 
 // silent forgets what member i said: it does not hold any more, or nothing is heard.
-func (s *standings) silent(i int) { s.said[i] = said{} }
+func (s *electionState) silent(i int) { s.said[i] = said{} }
 
 // holds reports whether the last word of a member is still one: a vote that should have ended may
 // have been lengthened, or not.
@@ -61,7 +61,7 @@ func (t *term) after(u *term) bool {
 
 // names counts the members that name an owner, and those that may: they are silent, or they named
 // somebody else when they were asked before since.
-func (s *standings) names(owner string, since, now time.Time) (named, may int) {
+func (s *electionState) names(owner string, since, now time.Time) (named, may int) {
 	for i := range s.said {
 		w := &s.said[i]
 		switch {
@@ -80,7 +80,7 @@ func (s *standings) names(owner string, since, now time.Time) (named, may int) {
 func (w *said) resigned(owner string) bool { return w.By == owner && w.Value == nil }
 
 // proclaimed finds the last that an owner has proclaimed; ok is false if no member knows a value.
-func (s *standings) proclaimed(owner string) (t term, ok bool) {
+func (s *electionState) proclaimed(owner string) (t term, ok bool) {
 	t.owner = owner
 	for i := range s.said {
 		if w := &s.said[i]; w.heard && w.By == owner && w.Seq > t.seq {
@@ -91,7 +91,7 @@ func (s *standings) proclaimed(owner string) (t term, ok bool) {
 }
 
 // leader finds the owner that a majority name and that has proclaimed a value.
-func (s *standings) leader(now time.Time) (t term, ok bool) {
+func (s *electionState) leader(now time.Time) (t term, ok bool) {
 	for i := range s.said {
 		owner := s.said[i].Owner
 		if owner == "" {
@@ -105,7 +105,7 @@ func (s *standings) leader(now time.Time) (t term, ok bool) {
 }
 
 // vacant reports whether nobody leads, whatever the silent members would say.
-func (s *standings) vacant(now time.Time) bool {
+func (s *electionState) vacant(now time.Time) bool {
 	if s.leads("", time.Time{}, now) {
 		return false
 	}
@@ -123,7 +123,7 @@ func (s *standings) vacant(now time.Time) bool {
 }
 
 // decided reports whether no majority can name an owner, whatever the silent members would say.
-func (s *standings) decided(now time.Time) bool {
+func (s *electionState) decided(now time.Time) bool {
 	for i := range s.said {
 		if owner := s.said[i].Owner; owner != "" && s.leads(owner, time.Time{}, now) {
 			return false
@@ -134,7 +134,7 @@ func (s *standings) decided(now time.Time) bool {
 
 // leads reports whether a majority may name an owner that they named at since. "" is one that nobody
 // has heard of.
-func (s *standings) leads(owner string, since, now time.Time) bool {
+func (s *electionState) leads(owner string, since, now time.Time) bool {
 	named, may := s.names(owner, since, now)
 	return named+may >= s.need
 }
@@ -142,7 +142,7 @@ func (s *standings) leads(owner string, since, now time.Time) bool {
 // outlook is what an observer is told: leaders in the order in which they proclaimed, and once that
 // nobody leads.
 type outlook struct {
-	standings
+	electionState
 	last term      // that the observer was told; zero: none yet
 	at   time.Time // when
 	none bool      // it was told since that nobody leads

@@ -22,21 +22,21 @@ import (
 // stage is an election without clocks and messages.
 type stage struct {
 	*rand.Rand
-	at     []script.Standing // what each member would say
-	terms  []int64           // the last sequence of each leader; LastWord: it has resigned
-	held   int               // the leader that may still lead, by its number from 1; 0: none
+	at     []script.ElectionAnswer // what each member would say
+	terms  []int64                 // the last sequence of each leader; LastWord: it has resigned
+	held   int                     // the leader that may still lead, by its number from 1; 0: none
 	now    time.Time
 	out    outlook
-	heard  []script.Standing // the last word of each member
-	fresh  []bool            // it was said since the observer was told
+	heard  []script.ElectionAnswer // the last word of each member
+	fresh  []bool                  // it was said since the observer was told
 	silent []bool
 }
 
 func newStage(members int, seed uint64) *stage {
 	return &stage{
-		Rand: rand.New(rand.NewPCG(seed, 1)), at: make([]script.Standing, members), now: time.Unix(1e9, 0),
-		out:   outlook{standings: newStandings(members, member.Majority(members))},
-		heard: make([]script.Standing, members), fresh: make([]bool, members), silent: make([]bool, members),
+		Rand: rand.New(rand.NewPCG(seed, 1)), at: make([]script.ElectionAnswer, members), now: time.Unix(1e9, 0),
+		out:   outlook{electionState: newElectionState(members, member.Majority(members))},
+		heard: make([]script.ElectionAnswer, members), fresh: make([]bool, members), silent: make([]bool, members),
 	}
 }
 
@@ -99,7 +99,7 @@ func (s *stage) happens(t *testing.T) {
 		}
 	case 6: // a member forgets
 		if s.IntN(6) == 0 {
-			*m = script.Standing{}
+			*m = script.ElectionAnswer{}
 		}
 	case 7: // it is silent
 		if s.IntN(4) == 0 {
@@ -219,7 +219,7 @@ func TestObserverIsToldWhatTheMembersSay(t *testing.T) {
 
 // tells has one member after the other say something, each a second later, and returns what the
 // observer is told.
-func (o *outlook) tells(now *time.Time, words ...script.Standing) (out []string) {
+func (o *outlook) tells(now *time.Time, words ...script.ElectionAnswer) (out []string) {
 	for i, w := range words {
 		*now = now.Add(time.Second)
 		o.heard(i, w, *now, *now)
@@ -235,8 +235,8 @@ func (o *outlook) tells(now *time.Time, words ...script.Standing) (out []string)
 }
 
 // vote is what a member says that has a vote, and a value of its owner; "": it has none.
-func vote(owner, value string, token, seq int64) script.Standing {
-	s := script.Standing{Owner: owner, TTL: time.Minute}
+func vote(owner, value string, token, seq int64) script.ElectionAnswer {
+	s := script.ElectionAnswer{Owner: owner, TTL: time.Minute}
 	if value != "" {
 		s.By, s.Value, s.Token, s.Seq = owner, []byte(value), token, seq
 	}
@@ -245,8 +245,8 @@ func vote(owner, value string, token, seq int64) script.Standing {
 
 func TestObserverIsToldStepByStep(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	free := script.Standing{}
-	o := &outlook{standings: newStandings(3, 2)}
+	free := script.ElectionAnswer{}
+	o := &outlook{electionState: newElectionState(3, 2)}
 	require.Equal(t, []string{"-"}, o.tells(&now, free, free, free))
 	require.Empty(t, o.tells(&now, vote("a", "", 0, 0), vote("a", "", 0, 0), free), "a majority, and no value")
 	require.Equal(t, []string{"one"}, o.tells(&now, vote("a", "one", 7, 1)))
@@ -256,7 +256,7 @@ func TestObserverIsToldStepByStep(t *testing.T) {
 	require.Empty(t, o.tells(&now, vote("a", "two", 7, 2), vote("a", "two", 7, 2), free))
 	require.Equal(t, []string{"-"}, o.tells(&now, free), "two of them have no vote")
 	require.Equal(t, []string{"two"}, o.tells(&now, vote("a", "two", 7, 2)), "it is back")
-	resigned := script.Standing{Owner: "a", TTL: time.Minute, By: "a", Token: 7, Seq: script.LastWord}
+	resigned := script.ElectionAnswer{Owner: "a", TTL: time.Minute, By: "a", Token: 7, Seq: script.LastWord}
 	require.Empty(t, o.tells(&now, resigned), "one has heard it")
 	require.Equal(t, []string{"-"}, o.tells(&now, resigned, resigned))
 	require.Empty(t, o.tells(&now, vote("b", "", 0, 0), vote("b", "", 0, 0)))
@@ -266,33 +266,33 @@ func TestObserverIsToldStepByStep(t *testing.T) {
 
 func TestWordEndsWithItsVote(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	o := &outlook{standings: newStandings(3, 2)}
+	o := &outlook{electionState: newElectionState(3, 2)}
 	require.Equal(t, []string{"one"}, o.tells(&now, vote("a", "one", 7, 1), vote("a", "one", 7, 1)))
 	now = now.Add(2 * time.Minute)
 	_, led := o.leader(now)
 	require.False(t, led)
 	_, told := o.next(now)
 	require.False(t, told, "the members have not said that it is over")
-	require.Empty(t, o.tells(&now, script.Standing{}))
-	require.Equal(t, []string{"-"}, o.tells(&now, script.Standing{}, script.Standing{}))
+	require.Empty(t, o.tells(&now, script.ElectionAnswer{}))
+	require.Equal(t, []string{"-"}, o.tells(&now, script.ElectionAnswer{}, script.ElectionAnswer{}))
 }
 
 func TestVacantIsWhatTheSilentCannotChange(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	for _, tc := range []struct {
-		said   []script.Standing // others are silent
+		said   []script.ElectionAnswer // others are silent
 		vacant bool
 	}{
 		{nil, false},
-		{[]script.Standing{{}}, false},
-		{[]script.Standing{{}, {}}, true},
-		{[]script.Standing{{}, vote("a", "", 0, 0)}, false},
-		{[]script.Standing{{}, vote("a", "", 0, 0), {}}, true},
-		{[]script.Standing{vote("a", "", 0, 0), vote("a", "", 0, 0)}, true},
-		{[]script.Standing{vote("a", "", 0, 0), vote("a", "x", 1, 1)}, false},
-		{[]script.Standing{vote("a", "", 0, 0), vote("b", "", 0, 0), vote("c", "", 0, 0)}, true},
+		{[]script.ElectionAnswer{{}}, false},
+		{[]script.ElectionAnswer{{}, {}}, true},
+		{[]script.ElectionAnswer{{}, vote("a", "", 0, 0)}, false},
+		{[]script.ElectionAnswer{{}, vote("a", "", 0, 0), {}}, true},
+		{[]script.ElectionAnswer{vote("a", "", 0, 0), vote("a", "", 0, 0)}, true},
+		{[]script.ElectionAnswer{vote("a", "", 0, 0), vote("a", "x", 1, 1)}, false},
+		{[]script.ElectionAnswer{vote("a", "", 0, 0), vote("b", "", 0, 0), vote("c", "", 0, 0)}, true},
 	} {
-		s := newStandings(3, 2)
+		s := newElectionState(3, 2)
 		for i, w := range tc.said {
 			s.heard(i, w, now, now)
 		}
