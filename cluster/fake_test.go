@@ -249,7 +249,7 @@ func (fs *fakes) open(edit func(*node.Config), seeds ...string) *cluster {
 	}
 	c := node.Config{
 		Guard:       node.NewGuard(node.GuardConfig{Members: 1, MaxTTL: time.Second}),
-		DialTimeout: 2 * time.Second, StallTimeout: time.Minute, WriteTimeout: time.Minute, BackoffMax: 50 * time.Millisecond,
+		DialTimeout: 2 * time.Second, StallTimeout: time.Minute,
 	}
 	edit(&c)
 	cl := rt.Must(newCluster(Config{Seeds: seeds, Node: c}))(fs.t)

@@ -44,7 +44,7 @@ func slower(slow int, err error) int {
 	return slow + 1
 }
 
-// proof is how many times BackoffMin a connection must have served, so that the pauses begin again.
+// proof is how many times backoffMin a connection must have served, so that the pauses begin again.
 const proof = 10
 
 // proved reports whether a connection served for long enough that its end is a first failure, and not one
@@ -73,6 +73,6 @@ func fullJitter() func(limit time.Duration) time.Duration {
 	}
 }
 
-// AuthBackoff is the pause after a server refused the credentials: asking again soon would not
+// authBackoff is the pause after a server refused the credentials: asking again soon would not
 // help, and may lock the user out.
-const AuthBackoff = 30 * time.Second
+const authBackoff = 30 * time.Second

@@ -61,12 +61,12 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 }
 
 func TestCloseOfADeadMemberIsImmediate(t *testing.T) {
-	for name, dialer := range map[string]Dialer{
-		"refusing": func() Dialer { f := newFake(nil); f.refuse = errors.New("refused"); return f }(),
-		"hanging":  hanging{},
-	} {
+	refusing := newFake(nil)
+	refusing.refuse = errors.New("refused")
+	for name, c := range map[string]Config{"refusing": {Dialer: refusing}, "hanging": {Dialer: hanging{}}} {
+		c.DialTimeout = time.Minute
 		t.Run(name, faketime.In(func(t *testing.T) {
-			n := start(t, Config{Dialer: dialer, DialTimeout: time.Minute})
+			n := start(t, c)
 			n.Listen("ch", &pushLog{})
 			time.Sleep(3 * time.Second)
 			began := time.Now()
@@ -104,7 +104,7 @@ func TestClosePaysDebtsHoweverOftenTheConnectionEnds(t *testing.T) {
 		t.Run(name, faketime.In(func(t *testing.T) {
 			var f *fake
 			f = newFake(func(id int64, args []string) string { return refuse(f, id, args) })
-			n := start(t, Config{Dialer: f, BackoffMin: 10 * time.Millisecond, jitter: longest})
+			n := start(t, Config{Dialer: f, backoffMin: 10 * time.Millisecond, jitter: longest})
 			synctest.Wait()
 			f.cut()
 			synctest.Wait()

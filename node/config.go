@@ -19,7 +19,7 @@ import (
 type Config struct {
 	// Network is "tcp" (default) or "unix".
 	Network string
-	// Addr is host:port, or the path of a socket. Never a URL: see ParseURL.
+	// Addr is host:port, or the path of a socket. Never a URL: see ParseTarget.
 	Addr string
 
 	// Username and Password authenticate every connection (AUTH). Without a Username the password
@@ -49,17 +49,16 @@ type Config struct {
 	// Dialer opens connections, also those to Sentinels whose Config has none. It must return soon
 	// after its context ends: if it does not, the node waits no longer, and its goroutine stays until
 	// it returns. That, and neither a connection nor an error, are a DialerError. Several calls may
-	// run at once. Default: a net.Dialer with TCP keepalive. With TLS set, it opens the connection
+	// run at once. A *net.Dialer is one. Default: one with TCP keepalive. With TLS set, it opens the connection
 	// below the encryption.
-	Dialer Dialer
+	Dialer interface {
+		DialContext(ctx context.Context, network, addr string) (net.Conn, error)
+	}
 
 	// DialTimeout bounds dialling, and all of an attempt to connect: TLS, authentication and the
 	// handshake, too. Behind an attempt that the server accepted and did not answer in time, the next
 	// may take twice as long, up to four times DialTimeout. Default 1 s.
 	DialTimeout time.Duration
-	// WriteTimeout bounds one write of at most 256 KiB; a slower peer loses the connection. Default
-	// 1 s.
-	WriteTimeout time.Duration
 	// StallTimeout bounds the wait for an answer. If the oldest call in flight has been first in
 	// line for this long and nothing came, the node ends the connection, and all calls in flight
 	// are Unknown. If the client was late itself, or has not read what came, it waits for up to as
@@ -69,15 +68,8 @@ type Config struct {
 	// at the member's memory may be when a vote counts, and an idle client looks after ten of them. Default 1 s.
 	PingInterval time.Duration
 
-	// BackoffMin and BackoffMax bound the pause between attempts to connect: the k-th pause is
-	// drawn from 0 to min(BackoffMax, BackoffMin*2^k). Refused credentials wait AuthBackoff
-	// instead. The count k begins again behind a connection that served for ten times BackoffMin; one
-	// that stalled served until its last answer. Defaults 50 ms and 500 ms.
-	BackoffMin, BackoffMax time.Duration
-
-	// MaxCalls and MaxBytes bound what is in flight, queued or unanswered. A call beyond either
-	// bound is NotSent with ErrOverflow at once. Defaults 16384 and 1 MiB.
-	MaxCalls int
+	// MaxBytes bounds what is in flight, queued or unanswered. A call beyond it, or behind 16384 others, is NotSent with
+	// ErrOverflow at once. Default 1 MiB.
 	MaxBytes int
 
 	// Scripts are Lua sources. If the server answers an EVALSHA of one of them with NOSCRIPT, the
@@ -106,14 +98,17 @@ type Config struct {
 	// Logger gets changes of the connection and what the server does not permit. Default: none.
 	Logger *slog.Logger
 
+	// writeTimeout bounds one write of at most 256 KiB; a slower peer loses the connection. A URL may set it. Default 1 s.
+	writeTimeout time.Duration
+	// backoffMin and backoffMax bound the pause between attempts to connect: the k-th pause is drawn from 0 to
+	// min(backoffMax, backoffMin*2^k). Refused credentials wait authBackoff instead. The count k begins again behind a
+	// connection that served for ten times backoffMin; one that stalled served until its last answer.
+	backoffMin, backoffMax time.Duration
+	maxCalls               int
+
 	kind   TargetKind                              // of the member, by its URL
 	jitter func(limit time.Duration) time.Duration // fullJitter, fixed in tests
 	unread func(c net.Conn) bool                   // unread, likewise
-}
-
-// Dialer opens network connections. *net.Dialer is one.
-type Dialer interface {
-	DialContext(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // DefaultTLS is for a Config that was made of a URL. If its scheme asks for TLS and no option says
@@ -144,16 +139,16 @@ func (c Config) withDefaults() Config {
 		c.Dialer = &net.Dialer{KeepAlive: 10 * time.Second}
 	}
 	orDuration(&c.DialTimeout, time.Second)
-	orDuration(&c.WriteTimeout, time.Second)
+	orDuration(&c.writeTimeout, time.Second)
 	orDuration(&c.StallTimeout, 2*time.Second)
 	orDuration(&c.PingInterval, time.Second)
-	orDuration(&c.BackoffMin, 50*time.Millisecond)
-	orDuration(&c.BackoffMax, max(500*time.Millisecond, c.BackoffMin))
+	orDuration(&c.backoffMin, 50*time.Millisecond)
+	orDuration(&c.backoffMax, max(500*time.Millisecond, c.backoffMin))
 	switch {
 	case c.Sentinels != nil:
 		s := *c.Sentinels
 		orDuration(&s.Config.DialTimeout, c.DialTimeout)
-		orDuration(&s.Config.WriteTimeout, c.WriteTimeout)
+		orDuration(&s.Config.writeTimeout, c.writeTimeout)
 		if s.Config.Dialer == nil {
 			s.Config.Dialer = c.Dialer
 		}
@@ -161,13 +156,13 @@ func (c Config) withDefaults() Config {
 			s.Config.ClientName = c.ClientName
 		}
 		c.Sentinels = &s
-		orDuration(&c.FailoverLag, 10*time.Second)
+		orDuration(&c.FailoverLag, defaultLag(BySentinel))
 	case c.Shard != nil:
-		orDuration(&c.FailoverLag, 15*time.Second)
+		orDuration(&c.FailoverLag, defaultLag(RedisCluster))
 	}
 	c.FailoverLag = max(0, c.FailoverLag)
-	if c.MaxCalls == 0 {
-		c.MaxCalls = 16384
+	if c.maxCalls == 0 {
+		c.maxCalls = 16384
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 1 << 20
@@ -191,6 +186,12 @@ func (c *Config) rotates() bool { return c.Credentials != nil || c.PasswordFile 
 // grace is how long a function of the user has to return after its context ended. One that looks at
 // its context returns by then, and its own error says more than ours.
 func (c *Config) grace() time.Duration { return min(c.DialTimeout/10, 100*time.Millisecond) }
+
+// defaultLag is the FailoverLag of a kind of member: the server's own default of cluster-node-timeout, or of
+// min-replicas-max-lag.
+func defaultLag(k TargetKind) time.Duration {
+	return [...]time.Duration{0, 15 * time.Second, 10 * time.Second}[k]
+}
 
 // preloaded are the scripts that are loaded on every new command connection.
 func (c Config) preloaded() []string {
@@ -219,7 +220,7 @@ func (c Config) validate() error {
 	case c.Addr == "":
 		wrong("Addr is missing")
 	case strings.Contains(c.Addr, "://") || strings.Contains(c.Addr, "@") && c.Network == "tcp":
-		wrong("Addr is a URL: use ParseURL")
+		wrong("Addr is a URL: use ParseTarget")
 	case c.Network == "tcp":
 		if _, _, err := net.SplitHostPort(c.Addr); err != nil {
 			wrong("Addr is not host:port")
@@ -241,26 +242,20 @@ func (c Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"DialTimeout", c.DialTimeout}, {"WriteTimeout", c.WriteTimeout}, {"StallTimeout", c.StallTimeout},
-		{"PingInterval", c.PingInterval}, {"CredentialsEvery", c.CredentialsEvery}, {"BackoffMin", c.BackoffMin}, {"BackoffMax", c.BackoffMax},
+		{"DialTimeout", c.DialTimeout}, {"writeTimeout", c.writeTimeout}, {"StallTimeout", c.StallTimeout},
+		{"PingInterval", c.PingInterval}, {"CredentialsEvery", c.CredentialsEvery},
 	} {
 		if d.value < 0 {
 			wrong("%s is negative: %v", d.name, d.value)
-		} else if err := member.CheckDuration(d.value); err != nil && !strings.HasPrefix(d.name, "Backoff") {
+		} else if err := member.CheckDuration(d.value); err != nil {
 			wrong("%s %w", d.name, err)
 		}
 	}
 	if c.CredentialsEvery > 0 && !c.rotates() {
 		wrong("CredentialsEvery is set without Credentials or PasswordFile")
 	}
-	if c.BackoffMin > c.BackoffMax {
-		wrong("BackoffMin %v is greater than BackoffMax %v", c.BackoffMin, c.BackoffMax)
-	}
 	if c.MinReplicasAck < 0 || c.MinReplicasAck > 255 {
 		wrong("MinReplicasAck is %d, not 0 to 255", c.MinReplicasAck)
-	}
-	if c.MaxCalls < 0 {
-		wrong("MaxCalls is negative: %d", c.MaxCalls)
 	}
 	if c.MaxBytes < 0 {
 		wrong("MaxBytes is negative: %d", c.MaxBytes)
@@ -286,30 +281,24 @@ type Secret string
 
 const masked = "******"
 
-func (s Secret) String() string {
+func (s Secret) shown() string {
 	if s == "" {
 		return ""
 	}
 	return masked
 }
 
-// GoString masks %#v.
-func (s Secret) GoString() string { return `"` + s.String() + `"` }
-
 // Format masks every verb.
 func (s Secret) Format(f fmt.State, verb rune) {
+	text := s.shown()
 	if verb == 'q' || verb == 'v' && f.Flag('#') {
-		_, _ = io.WriteString(f, s.GoString())
-		return
+		text = `"` + text + `"`
 	}
-	_, _ = io.WriteString(f, s.String())
+	_, _ = io.WriteString(f, text)
 }
 
-// MarshalText masks JSON and other encodings.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// LogValue masks slog attributes.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+// MarshalText masks JSON, slog attributes and other encodings.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.shown()), nil }
 
 // Sentinels makes a Node the master of a replicated group, whichever server that is. The node asks
 // a majority of the Sentinels before it opens a connection, and verifies the server's role on it.

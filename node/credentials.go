@@ -13,14 +13,14 @@ import (
 // cause.
 type CredentialsError struct {
 	Member string
-	Err    error
+	err    error
 }
 
 func (e *CredentialsError) Error() string {
-	return fmt.Sprintf("no credentials for %s: %v", e.Member, e.Err)
+	return fmt.Sprintf("no credentials for %s: %v", e.Member, e.err)
 }
 
-func (e *CredentialsError) Unwrap() error { return e.Err }
+func (e *CredentialsError) Unwrap() error { return e.err }
 
 // credentials are those of one dial, which ctx bounds.
 func (c *Config) credentials(ctx context.Context, member string) (user, password string, err error) {

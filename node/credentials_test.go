@@ -58,7 +58,7 @@ func TestPasswordFileIsReadAtEveryDial(t *testing.T) {
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	write("one\n")
 	v := newVault("one")
-	c, err := ParseURL("redis://h:1?password_file=" + file)
+	c, err := parseURL("redis://h:1?password_file=" + file)
 	require.NoError(t, err)
 	c.jitter = longest
 	faked(t, v.handle, c, func(t *testing.T, f *fake, n *Node) {
@@ -110,7 +110,7 @@ func TestCredentialsThatFailAreNoStorm(t *testing.T) {
 			require.Equal(t, name == "fails", errors.Is(err, errSealed), "%v", err)
 			require.NotContains(t, err.Error(), "old")
 			v.fails.Store(nil)
-			time.Sleep(AuthBackoff + time.Second)
+			time.Sleep(authBackoff + time.Second)
 			require.True(t, n.State().Up, "%+v", n.State())
 		}))
 	}
@@ -156,7 +156,7 @@ func TestConnectionStaysIfItCannotBeAuthenticatedAnew(t *testing.T) {
 			require.NotContains(t, log.String(), "old")
 			v.fails.Store(nil)
 			before := v.authenticated.Load()
-			time.Sleep(AuthBackoff + time.Second)
+			time.Sleep(authBackoff + time.Second)
 			require.True(t, n.State().Up && n.State().Epoch == 1, "%+v", n.State())
 			require.Equal(t, before+1, v.authenticated.Load())
 		}))

@@ -22,7 +22,7 @@ const socketBuffer = 256 << 10 // asked of the kernel for sending; see inlineByt
 
 // dial opens a link to addr: connect, TLS, AUTH and SELECT. ctx bounds all of it.
 func (d *dialer) dial(ctx context.Context, addr string) (*link, error) {
-	l := &link{addr: addr, limit: d.cfg.WriteTimeout}
+	l := &link{addr: addr, limit: d.cfg.writeTimeout}
 	ask, cancel := context.WithTimeout(ctx, d.cfg.DialTimeout)
 	user, password, err := d.cfg.credentials(ask, d.name)
 	cancel()

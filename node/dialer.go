@@ -119,11 +119,11 @@ func (d *dialer) pause(k int, cause error) time.Duration {
 	switch auth := errors.As(cause, &refused) && refused.Kind == member.KindAuth; {
 	case d.cfg.rotates() && (auth || errors.As(cause, &missing)):
 		// They may be others next time, and soon: but a provider that fails is not asked in a storm.
-		return d.cfg.jitter(ceiling(k, d.cfg.BackoffMin, AuthBackoff))
+		return d.cfg.jitter(ceiling(k, d.cfg.backoffMin, authBackoff))
 	case auth:
-		return AuthBackoff
+		return authBackoff
 	}
-	return d.cfg.jitter(ceiling(k, d.cfg.BackoffMin, d.cfg.BackoffMax))
+	return d.cfg.jitter(ceiling(k, d.cfg.backoffMin, d.cfg.backoffMax))
 }
 
 func tlsConfig(c Config) *tls.Config {

@@ -61,7 +61,7 @@ func (n *Node) hear(addr string) (heard bool, _ error) {
 	defer reader.Wait()
 	defer l.cut()
 	write := func(cmd []byte) error {
-		if err := l.wire.SetWriteDeadline(time.Now().Add(c.WriteTimeout)); err != nil {
+		if err := l.wire.SetWriteDeadline(time.Now().Add(c.writeTimeout)); err != nil {
 			return err
 		}
 		_, err := l.wire.Write(cmd)

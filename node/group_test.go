@@ -76,7 +76,7 @@ func TestGroupIsRefusedAsAWhole(t *testing.T) {
 		bar  func(n *Node)
 		want error
 	}{
-		{"the line is full", func(c *Config) { c.MaxCalls = 2 }, func(*Node) {}, member.ErrOverflow},
+		{"the line is full", func(c *Config) { c.maxCalls = 2 }, func(*Node) {}, member.ErrOverflow},
 		{"too many bytes", func(c *Config) { c.MaxBytes = 400 }, func(*Node) {}, member.ErrOverflow},
 		{"the member may not vote", func(*Config) {}, func(n *Node) {
 			n.mu.Lock()

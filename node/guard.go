@@ -11,19 +11,16 @@ type (
 	GuardConfig = guard.Config
 	// GuardEvent is one step of the restart guard at one member.
 	GuardEvent = guard.Event
-	// RestartGuard says what happens to a member that may have forgotten.
-	RestartGuard = guard.Mode
 	// Shard makes a Node one master of a Redis Cluster.
 	Shard = guard.Shard
 	// Group is what the masters of one Redis Cluster share.
 	Group = guard.Group
 )
 
-// The modes of the restart guard: see guard.Mode.
+// The modes of GuardConfig.Mode, besides the default: see guard.Mode.
 const (
-	GuardQuarantine = guard.Quarantine
-	GuardStrict     = guard.Strict
-	GuardOff        = guard.Off
+	GuardStrict = guard.Strict
+	GuardOff    = guard.Off
 )
 
 // NewGuard makes the guard for cfg.Members nodes.

@@ -263,7 +263,7 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		f := newFake(nil)
 		f.refuse = errors.New("connection refused")
-		n := start(t, Config{Dialer: f, BackoffMax: 2 * time.Second, jitter: longest})
+		n := start(t, Config{Dialer: f, backoffMax: 2 * time.Second, jitter: longest})
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		var gaps []time.Duration
@@ -399,7 +399,7 @@ func TestSilentServerFailsTheHandshakeInTime(t *testing.T) {
 }
 
 func TestSlowWriteEndsTheConnection(t *testing.T) {
-	faked(t, nil, Config{WriteTimeout: time.Second, StallTimeout: 10 * time.Second, MaxBytes: 4 << 20}, func(t *testing.T, f *fake, n *Node) {
+	faked(t, nil, Config{writeTimeout: time.Second, StallTimeout: 10 * time.Second, MaxBytes: 4 << 20}, func(t *testing.T, f *fake, n *Node) {
 		block := f.hold("BLOCK")
 		defer block()
 		submit(n, "BLOCK")
@@ -461,7 +461,7 @@ func TestLateCallIsWrittenBySomebodyElse(t *testing.T) {
 }
 
 func TestOverflowIsToldAtOnce(t *testing.T) {
-	faked(t, nil, Config{MaxCalls: 10, MaxBytes: 1000}, func(t *testing.T, f *fake, n *Node) {
+	faked(t, nil, Config{maxCalls: 10, MaxBytes: 1000}, func(t *testing.T, f *fake, n *Node) {
 		f.silence(true)
 		for range 10 {
 			require.False(t, submit(n, "X").refused())
@@ -479,7 +479,7 @@ func TestOverflowIsToldAtOnce(t *testing.T) {
 
 // What grows with use, as a page of counters, is not to be refused for good.
 func TestBoundsOfCallersDoNotBoundTheGuard(t *testing.T) {
-	faked(t, nil, Config{MaxCalls: 2, MaxBytes: 1000}, func(t *testing.T, _ *fake, n *Node) {
+	faked(t, nil, Config{maxCalls: 2, MaxBytes: 1000}, func(t *testing.T, _ *fake, n *Node) {
 		page := resp.Command("X", strings.Repeat("x", 5000))
 		require.ErrorIs(t, rt.Err(member.Ask(t.Context(), n, member.Command{Cmd: page})), member.ErrOverflow)
 		require.NoError(t, rt.Err((*host)(n).Ask(t.Context(), page)))
@@ -489,7 +489,7 @@ func TestBoundsOfCallersDoNotBoundTheGuard(t *testing.T) {
 func TestDownMemberCostsNothing(t *testing.T) {
 	f := newFake(nil)
 	f.refuse = errors.New("connection refused")
-	n := start(t, Config{Dialer: f, BackoffMin: time.Hour, BackoffMax: time.Hour})
+	n := start(t, Config{Dialer: f, backoffMin: time.Hour, backoffMax: time.Hour})
 	until(t, "down", func() bool { return errors.Is(n.State().Err, f.refuse) })
 	c := &member.Call{Command: member.Command{Cmd: ping}, Sink: discard{}}
 	allocs := testing.AllocsPerRun(1000, func() { n.Submit(c) })

@@ -112,7 +112,7 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 
 func (in *inbox) write(b []byte) error {
 	l := in.link
-	if err := l.wire.SetWriteDeadline(time.Now().Add(in.node.cfg.WriteTimeout)); err != nil {
+	if err := l.wire.SetWriteDeadline(time.Now().Add(in.node.cfg.writeTimeout)); err != nil {
 		return err
 	}
 	_, err := l.wire.Write(b)

@@ -69,7 +69,7 @@ func TestInboxDeliversAndComesBack(t *testing.T) {
 }
 
 func inboxComesBack(t *testing.T, s *redisServer, picture string, epoch uint64) {
-	n := start(t, Config{Addr: s.Addr(), ClientName: "inbox", PingInterval: 5 * time.Millisecond, BackoffMin: time.Millisecond})
+	n := start(t, Config{Addr: s.Addr(), ClientName: "inbox", PingInterval: 5 * time.Millisecond, backoffMin: time.Millisecond})
 	var l pushLog
 	n.Listen("ch", &l)
 	for round := range 3 {
@@ -89,7 +89,7 @@ func inboxComesBack(t *testing.T, s *redisServer, picture string, epoch uint64) 
 }
 
 func TestInboxFollowsTheCommandConnection(t *testing.T) {
-	faked(t, nil, Config{jitter: longest, BackoffMin: time.Second, BackoffMax: time.Second}, func(t *testing.T, f *fake, n *Node) {
+	faked(t, nil, Config{jitter: longest, backoffMin: time.Second, backoffMax: time.Second}, func(t *testing.T, f *fake, n *Node) {
 		var l pushLog
 		n.Listen("ch", &l)
 		synctest.Wait()

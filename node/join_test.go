@@ -211,7 +211,7 @@ func drained(t *testing.T, n *Node) {
 func joining(t *testing.T, handle func(id int64, args []string) string, edit ...func(*Config)) (*Node, *fake) {
 	t.Helper()
 	f := newFake(handle)
-	c := Config{Dialer: f, Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour, StallTimeout: time.Hour, BackoffMin: time.Millisecond}
+	c := Config{Dialer: f, Scripts: []string{itemScript, itemsScript}, PingInterval: time.Hour, StallTimeout: time.Hour, backoffMin: time.Millisecond}
 	for _, e := range edit {
 		e(&c)
 	}
@@ -650,7 +650,7 @@ func TestLongEveryCallHasItsOwnAnswerUnderKills(t *testing.T) {
 
 func underKills(t *testing.T, callers, each int) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.Addr(), Scripts: []string{itemScript, itemsScript}, BackoffMin: time.Millisecond, BackoffMax: 5 * time.Millisecond})
+	n := up(t, Config{Addr: s.Addr(), Scripts: []string{itemScript, itemsScript}, backoffMin: time.Millisecond, backoffMax: 5 * time.Millisecond})
 	stop := killing(s)
 	var wg sync.WaitGroup
 	var mu sync.Mutex

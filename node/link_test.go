@@ -138,7 +138,7 @@ func TestConnectionThatCameTooLateIsClosed(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		f, server := net.Pipe()
 		dials := 0
-		n := start(t, Config{BackoffMin: time.Hour, BackoffMax: time.Hour, jitter: longest, Dialer: users(func(context.Context, string, string) (net.Conn, error) {
+		n := start(t, Config{backoffMin: time.Hour, backoffMax: time.Hour, jitter: longest, Dialer: users(func(context.Context, string, string) (net.Conn, error) {
 			dials++
 			time.Sleep(2 * time.Second)
 			return f, nil
@@ -156,13 +156,13 @@ func TestDialerThatReturnsNothingIsNamed(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		nothing := users(func(context.Context, string, string) (net.Conn, error) { return nil, nil })
 		for _, secure := range []string{"redis", "rediss"} {
-			c := rt.Must(ParseURL(secure + "://h:1"))(t)
+			c := rt.Must(parseURL(secure + "://h:1"))(t)
 			c.Dialer = nothing
 			n := start(t, c)
 			synctest.Wait()
 			var broken *DialerError
 			require.ErrorAs(t, n.State().Err, &broken, secure)
-			require.Equal(t, "h:1", broken.Addr)
+			require.Equal(t, "h:1", broken.addr)
 			require.ErrorContains(t, n.State().Err, "Config.Dialer, of h:1: it returned neither")
 			require.ErrorAs(t, rt.Err(Query(t.Context(), c, ping)), &broken, secure)
 		}
@@ -182,7 +182,7 @@ func TestErrorOfADialerIsPassedOn(t *testing.T) {
 				return nil, down
 			},
 		} {
-			n := start(t, Config{Dialer: d, BackoffMin: time.Hour, BackoffMax: time.Hour, jitter: longest})
+			n := start(t, Config{Dialer: d, backoffMin: time.Hour, backoffMax: time.Hour, jitter: longest})
 			time.Sleep(2 * time.Second)
 			var broken *DialerError
 			err := n.State().Err

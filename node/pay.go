@@ -44,5 +44,5 @@ func (n *Node) places(s *session) int {
 	if 2*size > int64(n.cfg.MaxBytes) {
 		return 0
 	}
-	return n.cfg.MaxCalls/2 - calls + 1
+	return n.cfg.maxCalls/2 - calls + 1
 }

@@ -31,7 +31,7 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]member.Reply, error
 	stop := context.AfterFunc(ctx, l.cut)
 	defer stop()
 	replies := make([]member.Reply, len(cmds))
-	failed := l.wire.SetWriteDeadline(time.Now().Add(c.WriteTimeout))
+	failed := l.wire.SetWriteDeadline(time.Now().Add(c.writeTimeout))
 	for _, cmd := range cmds {
 		if failed == nil {
 			_, failed = l.wire.Write(cmd)

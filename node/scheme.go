@@ -5,20 +5,20 @@ import "github.com/redquorum/redquorum/internal/resp"
 // SchemeError says that a server is of another kind than its URL says: a server of a Redis Cluster,
 // a server in no cluster, or a Sentinel. Or one of the two speaks TLS, and the other does not.
 type SchemeError struct {
-	Found  string // what is there, such as "a Sentinel"
+	found  string // what is there, such as "a Sentinel"
 	Scheme string // that would fit, such as "redis-sentinel://"
-	Err    error  // the error that showed it, if it was an error
+	err    error  // that showed it, if it was an error
 }
 
 func (e *SchemeError) Error() string {
-	text := "wrong scheme in the URL: this is " + e.Found + ", for which it is " + e.Scheme
-	if e.Err != nil {
-		text += " (" + e.Err.Error() + ")"
+	text := "wrong scheme in the URL: this is " + e.found + ", for which it is " + e.Scheme
+	if e.err != nil {
+		text += " (" + e.err.Error() + ")"
 	}
 	return text
 }
 
-func (e *SchemeError) Unwrap() error { return e.Err }
+func (e *SchemeError) Unwrap() error { return e.err }
 
 // scheme is that of the URLs of a kind of member.
 func (k TargetKind) scheme(secure bool) string {

@@ -20,43 +20,6 @@ import (
 type sighting struct {
 	addr  string
 	epoch int64 // of the configuration: a failover raises it
-	known map[string]string
-}
-
-// Sighting is what one Sentinel says of the master, for tools that look at a group.
-type Sighting struct {
-	Sentinel string // host:port
-	Err      error  // the Sentinel does not answer, or does not know the name; nothing else is set then
-	Master   string // host:port, as announced
-	Epoch    int64  // of the configuration: a failover raises it
-	Flags    string // "master", with ",s_down" or ",o_down" behind it if the Sentinel takes it for dead
-	Quorum   int    // Sentinels that must find the master dead
-	Others   int    // other Sentinels that it knows
-	Replicas int
-}
-
-// Look asks all Sentinels at once, each for at most Config.DialTimeout. master is the address to
-// dial of the newest configuration that any Sentinel tells, and "" if none does.
-func (s *Sentinels) Look(ctx context.Context) (all []Sighting, master string) {
-	all = make([]Sighting, len(s.Addrs))
-	command := resp.Command("SENTINEL", "MASTER", s.Master)
-	var asking sync.WaitGroup
-	for i, addr := range s.Addrs {
-		asking.Go(func() {
-			seen, err := s.ask(ctx, addr, command)
-			number := func(name string) int { n, _ := strconv.Atoi(seen.known[name]); return n }
-			all[i] = Sighting{Sentinel: addr, Err: err, Master: seen.addr, Epoch: seen.epoch, Flags: seen.known["flags"],
-				Quorum: number("quorum"), Others: number("num-other-sentinels"), Replicas: number("num-slaves")}
-		})
-	}
-	asking.Wait()
-	newest := int64(-1)
-	for _, a := range all {
-		if a.Err == nil && a.Epoch > newest {
-			newest, master = a.Epoch, s.dial(a.Master)
-		}
-	}
-	return all, master
 }
 
 // ask puts SENTINEL MASTER to one of them.
@@ -86,7 +49,7 @@ func readSighting(r *member.Reply) (sighting, error) {
 		return sighting{}, protocolError("answer to SENTINEL MASTER")
 	}
 	var host, port string
-	out := sighting{known: make(map[string]string)}
+	var out sighting
 	for i := 0; i < len(r.Elems); i += 2 {
 		value := string(r.Elems[i+1].Str)
 		switch string(r.Elems[i].Str) {
@@ -96,8 +59,6 @@ func readSighting(r *member.Reply) (sighting, error) {
 			port = value
 		case "config-epoch":
 			out.epoch, _ = strconv.ParseInt(value, 10, 64)
-		default:
-			out.known[string(r.Elems[i].Str)] = value
 		}
 	}
 	var ok bool

@@ -82,7 +82,7 @@ func (s *session) refusesLocked(c *member.Call, own bool, now *published, calls 
 		return s.node.errClosed
 	case now.barred != nil && c.Tagged && !c.Always && !own:
 		return now.barred
-	case !own && (calls >= s.node.cfg.MaxCalls || size > int64(s.node.cfg.MaxBytes)):
+	case !own && (calls >= s.node.cfg.maxCalls || size > int64(s.node.cfg.MaxBytes)):
 		return s.node.errOverflow
 	}
 	return nil

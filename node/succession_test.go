@@ -364,7 +364,7 @@ func TestReleasesOfManyLeasesThatEndAtOnceAreAllPaid(t *testing.T) {
 }
 
 func TestReleaseThatFoundTheLineFullIsOwed(t *testing.T) {
-	faked(t, nil, Config{MaxCalls: 2}, func(t *testing.T, f *fake, n *Node) {
+	faked(t, nil, Config{maxCalls: 2}, func(t *testing.T, f *fake, n *Node) {
 		hold := f.hold("HOLD")
 		f.take()
 		submit(n, "HOLD")
@@ -413,7 +413,7 @@ func TestDebtsAreBounded(t *testing.T) {
 
 func TestNoDebtIsLostInTheMomentOfABreak(t *testing.T) {
 	s := startRedis(t)
-	n := up(t, Config{Addr: s.Addr(), BackoffMin: time.Millisecond, BackoffMax: time.Millisecond})
+	n := up(t, Config{Addr: s.Addr(), backoffMin: time.Millisecond, backoffMax: time.Millisecond})
 	stop := killing(s)
 	var sent atomic.Int64
 	var callers sync.WaitGroup

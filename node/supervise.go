@@ -131,7 +131,7 @@ func (n *Node) supervise() {
 			n.mu.Lock()
 			n.serving = false
 			n.mu.Unlock()
-			if proved(up, s.heard, time.Now(), err, n.cfg.BackoffMin) {
+			if proved(up, s.heard, time.Now(), err, n.cfg.backoffMin) {
 				failures = 0
 			}
 			n.apart = n.apart || errors.Is(err, errApart)

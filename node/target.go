@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"net/url"
 	"regexp"
 	"slices"
@@ -31,15 +32,6 @@ func (t Target) Name() string {
 	return t.Config.Addr
 }
 
-// FailoverLag is the FailoverLag that this kind of member gets by its Config and the defaults. It
-// is 0 for one server.
-func (t Target) FailoverLag() time.Duration {
-	if t.Kind == RedisCluster {
-		t.Config.Shard = &Shard{}
-	}
-	return t.Config.withDefaults().FailoverLag
-}
-
 // Ports that are left out of a URL.
 const (
 	defaultPort         = "6379"
@@ -49,19 +41,31 @@ const (
 // behindHost finds a host, or one with a port, in front of user and password.
 var behindHost = regexp.MustCompile(`^[^:]*,|^[^:]*:[0-9]{1,5},`)
 
-// ParseTarget reads what ParseURL does, and
+// ParseTarget reads
 //
+//	redis://[user:password@]host[:port][/db][?option=value&...]
+//	rediss://...                                    the same over TLS
+//	redis+unix://[user:password@]/path/to/socket[?option=value&...]
 //	redis-cluster://[user:password@]host[:port],host[:port]...[?option=value&...]     rediss-cluster://
 //	redis-sentinel://[user:password@]host[:port],host[:port].../name[?...]            rediss-sentinel://
 //
-// with the options of ParseURL and these:
+// with the options
+//
+//	db, client_name
+//	dial_timeout, write_timeout, stall_timeout     durations of Go, such as 500ms
+//	password_env, password_file                    where the password is, instead of in the URL
+//	tls_ca, tls_cert, tls_key, tls_server_name     files in PEM form, and the name in the certificate; with rediss
+//	min_replicas_ack                               see Config.MinReplicasAck
+//
+// and the last two also with these:
 //
 //	addr_map          announced/dialled,announced/dialled... of addresses host:port
 //	failover_lag      see Config.FailoverLag
 //	sentinel_user, sentinel_password, sentinel_password_env, sentinel_password_file
 //
-// User and password of the URL are those of the cluster's servers, or of the master; Sentinels have
-// their own, or none. The errors are those of ParseURL.
+// The port defaults to 6379. A URL percent-encodes the special characters of a password. ParseTarget reads variables and
+// files. A node reads password_file again at every dial. User and password of the URL are those of the cluster's servers, or
+// of the master; Sentinels have their own, or none. No error quotes anything of the user, the password, the host or a value.
 func ParseTarget(s string) (Target, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	var t Target
@@ -72,7 +76,7 @@ func ParseTarget(s string) (Target, error) {
 	case ok && (scheme == "redis-sentinel" || scheme == "rediss-sentinel"):
 		t.Kind = BySentinel
 	default:
-		c, err := ParseURL(s)
+		c, err := parseURL(s)
 		return Target{Config: c}, err
 	}
 	if strings.HasPrefix(scheme, "rediss") {
@@ -87,10 +91,10 @@ func ParseTarget(s string) (Target, error) {
 		user, hosts = authority[:i+1], authority[i+1:]
 	}
 	if strings.Contains(strings.TrimSuffix(user, "@"), "@") || strings.Contains(tail, "@") {
-		return Target{}, &URLError{"has an @ behind the host: percent-encode special characters of the password"}
+		return Target{}, &urlError{"has an @ behind the host: percent-encode special characters of the password"}
 	}
 	if behindHost.MatchString(user) {
-		return Target{}, &URLError{"has user and password behind its first host: they stand before it, once (a comma that is theirs is written %2C)"}
+		return Target{}, &urlError{"has user and password behind its first host: they stand before it, once (a comma that is theirs is written %2C)"}
 	}
 	port := defaultPort
 	if t.Kind == BySentinel {
@@ -104,7 +108,7 @@ func ParseTarget(s string) (Target, error) {
 			return Target{}, err
 		}
 		if seen[addr] {
-			return Target{}, &URLError{"names a host twice"}
+			return Target{}, &urlError{"names a host twice"}
 		}
 		seen[addr] = true
 		hostList = append(hostList, addr)
@@ -115,15 +119,15 @@ func ParseTarget(s string) (Target, error) {
 		name, err := url.PathUnescape(strings.TrimPrefix(path, "/"))
 		switch {
 		case err != nil || name == "":
-			return Target{}, &URLError{"lacks the name of the master, behind the hosts: redis-sentinel://host,host/name"}
+			return Target{}, &urlError{"lacks the name of the master, behind the hosts: redis-sentinel://host,host/name"}
 		case strings.Contains(name, "/"):
-			return Target{}, &URLError{"has a / in the name of the master: write redis-sentinel://host,host/name, and a database as the option db"}
+			return Target{}, &urlError{"has a / in the name of the master: write redis-sentinel://host,host/name, and a database as the option db"}
 		case strings.Contains(name, "#") || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' }):
-			return Target{}, &URLError{"has a special character in the name of the master: write redis-sentinel://host,host/name"}
+			return Target{}, &urlError{"has a special character in the name of the master: write redis-sentinel://host,host/name"}
 		}
 		master, path = name, ""
 	} else if strings.Trim(path, "/") != "" {
-		return Target{}, &URLError{"of a cluster has a path: a Redis Cluster has no databases"}
+		return Target{}, &urlError{"of a cluster has a path: a Redis Cluster has no databases"}
 	}
 	sentinels := &Sentinels{Addrs: hostList, Master: master}
 	query, err := t.ownOptions(query, sentinels)
@@ -131,37 +135,37 @@ func ParseTarget(s string) (Target, error) {
 		return Target{}, err
 	}
 	// The rest is that of one server. The host is replaced below.
-	lag := t.Config.FailoverLag
-	if t.Config, err = ParseURL(plain + user + "host" + path + query); err != nil {
+	lag := cmp.Or(t.Config.FailoverLag, defaultLag(t.Kind))
+	if t.Config, err = parseURL(plain + user + "host" + path + query); err != nil {
 		return Target{}, err
 	}
 	t.Config.Addr, t.Config.FailoverLag, t.Config.kind = "", lag, t.Kind
 	if t.Kind == BySentinel {
 		if sentinels.Config.Username != "" && sentinels.Config.Password == "" {
-			return Target{}, &URLError{`has the option "sentinel_user" without a password for it`}
+			return Target{}, &urlError{`has the option "sentinel_user" without a password for it`}
 		}
-		sentinels.Config.TLS, sentinels.Dial = t.Config.TLS, t.Dial
+		sentinels.Config.TLS, sentinels.Config.kind, sentinels.Dial = t.Config.TLS, BySentinel, t.Dial
 		t.Config.Sentinels, t.Dial = sentinels, nil
 	} else {
 		t.Seeds = hostList
 	}
 	if t.Kind == RedisCluster && t.Config.DB != 0 {
-		return Target{}, &URLError{"of a cluster has a database: a Redis Cluster has none but 0"}
+		return Target{}, &urlError{"of a cluster has a database: a Redis Cluster has none but 0"}
 	}
 	return t, nil
 }
 
-// hostPort checks one host of a list with the rules of ParseURL.
+// hostPort checks one host of a list with the rules of parseURL.
 func hostPort(host, port string) (string, error) {
 	if host == "" || strings.ContainsAny(host, "/?#@%") {
-		return "", &URLError{"has an empty host in its list, or one with a special character"}
+		return "", &urlError{"has an empty host in its list, or one with a special character"}
 	}
 	if err := oneHost("", host); err != nil {
 		return "", err
 	}
 	u, err := url.Parse("redis://" + host)
 	if err != nil {
-		return "", &URLError{"has a malformed host in its list, or a port that is no number"}
+		return "", &urlError{"has a malformed host in its list, or a port that is no number"}
 	}
 	var c Config
 	if err := c.fromHost(u); err != nil {
@@ -192,7 +196,7 @@ func (t *Target) ownOptions(query string, s *Sentinels) (rest string, _ error) {
 	for part := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(part, "=")
 		if secret && !slices.Contains(allOptions, name) {
-			return "", &URLError{"has an unknown option; write an & in a password as %26"}
+			return "", &urlError{"has an unknown option; write an & in a password as %26"}
 		}
 		own := name == "addr_map" || name == "failover_lag" || t.Kind == BySentinel && strings.HasPrefix(name, "sentinel_")
 		if !own {
@@ -200,12 +204,12 @@ func (t *Target) ownOptions(query string, s *Sentinels) (rest string, _ error) {
 			continue
 		}
 		if seen[name] {
-			return "", &URLError{"has the option " + strconv.Quote(name) + " more than once"}
+			return "", &urlError{"has the option " + strconv.Quote(name) + " more than once"}
 		}
 		seen[name] = true
 		text, err := url.QueryUnescape(value)
 		if err != nil {
-			return "", &URLError{"has malformed options"}
+			return "", &urlError{"has malformed options"}
 		}
 		if err := t.ownOption(name, text, s); err != nil {
 			return "", err
@@ -226,17 +230,17 @@ func (t *Target) ownOption(name, value string, s *Sentinels) error {
 			announced, err1 := hostPort(from, defaultPort)
 			dialled, err2 := hostPort(to, defaultPort)
 			if !ok || err1 != nil || err2 != nil {
-				return &URLError{`has a wrong value for the option "addr_map": write announced/dialled,announced/dialled`}
+				return &urlError{`has a wrong value for the option "addr_map": write announced/dialled,announced/dialled`}
 			}
 			if t.Dial[announced] != "" {
-				return &URLError{`has the option "addr_map", which maps an address twice`}
+				return &urlError{`has the option "addr_map", which maps an address twice`}
 			}
 			t.Dial[announced] = dialled
 		}
 	case "failover_lag":
 		lag, err := time.ParseDuration(value)
 		if err != nil || lag < 0 {
-			return &URLError{`has a wrong value for the option "failover_lag"`}
+			return &urlError{`has a wrong value for the option "failover_lag"`}
 		}
 		if t.Config.FailoverLag = lag; lag == 0 {
 			t.Config.FailoverLag = -1
@@ -245,13 +249,13 @@ func (t *Target) ownOption(name, value string, s *Sentinels) error {
 		s.Config.Username = value
 	case "sentinel_password":
 		if s.Config.Password != "" {
-			return &URLError{"names the password of the Sentinels twice"}
+			return &urlError{"names the password of the Sentinels twice"}
 		}
 		s.Config.Password = Secret(value)
 	case "sentinel_password_env", "sentinel_password_file":
 		return passwordFrom(&s.Config, name, value)
 	default:
-		return &URLError{"has an unknown option " + strconv.Quote(name)}
+		return &urlError{"has an unknown option " + strconv.Quote(name)}
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/resp"
 )
 
 func TestParseTarget(t *testing.T) {
@@ -24,7 +23,7 @@ func TestParseTarget(t *testing.T) {
 	for in, want := range map[string]Target{
 		"redis://h:1/2": {Config: Config{Network: "tcp", Addr: "h:1", DB: 2}},
 		"redis-cluster://a,b:7000,[::1]:7001": {Kind: RedisCluster, Seeds: []string{"a:6379", "b:7000", "[::1]:7001"},
-			Config: Config{Network: "tcp"}},
+			Config: Config{Network: "tcp", FailoverLag: 15 * time.Second}},
 		"rediss-cluster://u:p%40,%2F@a?dial_timeout=1s&failover_lag=3s&addr_map=10.0.0.1:7000/h:1,c/d": {Kind: RedisCluster, Seeds: []string{"a:6379"},
 			Dial:   map[string]string{"10.0.0.1:7000": "h:1", "c:6379": "d:6379"},
 			Config: Config{Network: "tcp", Username: "u", Password: "p@,/", TLS: secure, DialTimeout: time.Second, FailoverLag: 3 * time.Second}},
@@ -33,7 +32,7 @@ func TestParseTarget(t *testing.T) {
 				Addrs: []string{"a:26379", "b:1"}, Master: "my-master", Dial: map[string]string{"x:6379": "y:6379"},
 				Config: Config{Username: "s", Password: "q&q"}}}},
 		"rediss-sentinel://u@a/m?password_env=REDQUORUM_TEST_PASSWORD&sentinel_password_file=" + file: {Kind: BySentinel,
-			Config: Config{Network: "tcp", Username: "u", Password: "from env", TLS: secure, Sentinels: &Sentinels{
+			Config: Config{Network: "tcp", Username: "u", Password: "from env", TLS: secure, FailoverLag: 10 * time.Second, Sentinels: &Sentinels{
 				Addrs: []string{"a:26379"}, Master: "m", Config: Config{Password: "from file", PasswordFile: file, TLS: secure}}}},
 		"redis://u@h?password_file=" + file: {Config: Config{Network: "tcp", Addr: "h:6379", Username: "u", Password: "from file", PasswordFile: file}},
 		"rediss://h?tls_server_name=x":      {Config: Config{Network: "tcp", Addr: "h:6379", TLS: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "x"}}},
@@ -43,7 +42,9 @@ func TestParseTarget(t *testing.T) {
 			t.Errorf("%s: %v", in, err)
 			continue
 		}
-		want.Config.kind = want.Kind
+		if want.Config.kind = want.Kind; want.Kind == BySentinel {
+			want.Config.Sentinels.Config.kind = BySentinel
+		}
 		if g, w := describe(got), describe(want); g != w {
 			t.Errorf("%s\n got %s\nwant %s", in, g, w)
 		}
@@ -162,7 +163,7 @@ func FuzzParseTarget(f *testing.F) {
 		}
 		got, err := ParseTarget(s)
 		if err != nil {
-			var u *URLError
+			var u *urlError
 			require.ErrorAs(t, err, &u, "%q: %T", s, err)
 			_, rest, _ := strings.Cut(s, "://")
 			user, _, at := strings.Cut(rest, "@")
@@ -193,31 +194,9 @@ func TestFailoverLagDependsOnTheKindOfMember(t *testing.T) {
 		"redis-sentinel://a/m?failover_lag=0s": 0,
 	} {
 		target, err := ParseTarget(url)
-		require.True(t, err == nil && target.FailoverLag() == want, "%s: %v, %v, want %v", url, target.FailoverLag(), err, want)
+		lag := target.Config.withDefaults().FailoverLag
+		require.True(t, err == nil && lag == want, "%s: %v, %v, want %v", url, lag, err, want)
 	}
-}
-
-// sentinelThatSays answers every command with what SENTINEL MASTER would tell.
-func sentinelThatSays(t *testing.T, port, epoch string) string {
-	t.Helper()
-	return listening(t, func(c net.Conn) {
-		_, _ = c.Read(make([]byte, 1000))
-		_, _ = c.Write(resp.Command("ip", "10.0.0.1", "port", port, "config-epoch", epoch, "quorum", "2", "num-other-sentinels", "4",
-			"num-slaves", "1", "flags", "master"))
-		_, _ = c.Read(make([]byte, 1)) // until the other side has read it
-	})
-}
-
-func TestLookBelievesTheNewestConfiguration(t *testing.T) {
-	t.Parallel()
-	s := &Sentinels{Master: "m", Addrs: []string{sentinelThatSays(t, "1", "7"), sentinelThatSays(t, "2", "9"), sentinelThatSays(t, "3", "8"), "127.0.0.1:1"},
-		Config: Config{DialTimeout: 20 * time.Second}, Dial: map[string]string{"10.0.0.1:2": "h:2"}}
-	all, master := s.Look(t.Context())
-	require.Equal(t, "h:2", master, "%s: %+v", master, all)
-	require.Equal(t,
-		Sighting{Sentinel: s.Addrs[2], Master: "10.0.0.1:3", Epoch: 8, Flags: "master", Quorum: 2, Others: 4, Replicas: 1}, all[2],
-		"%+v", all[2])
-	require.True(t, all[3].Err != nil && all[3].Master == "", "%+v", all[3])
 }
 
 func TestSentinelThatDoesNotAnswerIsNamedOnce(t *testing.T) {

@@ -12,32 +12,16 @@ import (
 	"time"
 )
 
-// URLError says what is wrong with a URL. It never quotes the URL, because the text may hold a
+// urlError says what is wrong with a URL. It never quotes the URL, because the text may hold a
 // password, even if the URL is malformed.
-type URLError struct {
-	Problem string
+type urlError struct {
+	problem string
 }
 
-func (e *URLError) Error() string { return "redis URL " + e.Problem }
+func (e *urlError) Error() string { return "redis URL " + e.problem }
 
-// ParseURL reads
-//
-//	redis://[user:password@]host[:port][/db][?option=value&...]
-//	rediss://...                                    the same over TLS
-//	redis+unix://[user:password@]/path/to/socket[?option=value&...]
-//
-// with the options
-//
-//	db, client_name
-//	dial_timeout, write_timeout, stall_timeout     durations of Go, such as 500ms
-//	password_env, password_file                    where the password is, instead of in the URL
-//	tls_ca, tls_cert, tls_key, tls_server_name     files in PEM form, and the name in the certificate; with rediss
-//	min_replicas_ack                               see Config.MinReplicasAck
-//
-// The port defaults to 6379. A URL percent-encodes the special characters of a password. ParseURL
-// reads variables and files. A node reads password_file again at every dial. Every error is a *URLError and quotes nothing of the user, the
-// password, the host or a value.
-func ParseURL(s string) (Config, error) {
+// parseURL reads the URL of one server: see ParseTarget.
+func parseURL(s string) (Config, error) {
 	u, err := url.Parse(s)
 	if err != nil { // its text quotes s
 		return Config{}, malformed(s)
@@ -45,7 +29,7 @@ func ParseURL(s string) (Config, error) {
 	// A raw / ? or # in the password ends the authority early; what follows is then a piece of the
 	// password, and must not be quoted as the name of an option below.
 	if strings.Contains(u.Path, "@") || strings.Contains(u.RawQuery, "@") || strings.Contains(u.Fragment, "@") {
-		return Config{}, &URLError{"has an @ behind the host: percent-encode special characters of the password"}
+		return Config{}, &urlError{"has an @ behind the host: percent-encode special characters of the password"}
 	}
 	var c Config
 	switch u.Scheme {
@@ -54,7 +38,7 @@ func ParseURL(s string) (Config, error) {
 	case "redis+unix":
 		err = c.fromSocket(u)
 	default:
-		err = &URLError{"has an unknown scheme: there are redis, rediss, redis+unix, redis-cluster, rediss-cluster, redis-sentinel and rediss-sentinel"}
+		err = &urlError{"has an unknown scheme: there are redis, rediss, redis+unix, redis-cluster, rediss-cluster, redis-sentinel and rediss-sentinel"}
 	}
 	if err == nil {
 		err = c.fromUser(u)
@@ -63,7 +47,7 @@ func ParseURL(s string) (Config, error) {
 		err = c.fromOptions(u)
 	}
 	if err == nil && c.Username != "" && c.Password == "" {
-		err = &URLError{"has a user without a password (a password alone is written :password@)"}
+		err = &urlError{"has a user without a password (a password alone is written :password@)"}
 	}
 	if err != nil {
 		return Config{}, err
@@ -86,42 +70,42 @@ func malformed(s string) error {
 		}
 		colon := strings.LastIndexByte(host, ':')
 		if port := host[colon+1:]; colon >= 0 && !strings.Contains(port, "]") && strings.Trim(port, "0123456789") != "" {
-			return &URLError{"is malformed: its port is no number (if that is a piece of the password, percent-encode its special characters, and end it with @)"}
+			return &urlError{"is malformed: its port is no number (if that is a piece of the password, percent-encode its special characters, and end it with @)"}
 		}
 	}
-	return &URLError{"is malformed (does it begin with redis://, and are special characters of the password percent-encoded?)"}
+	return &urlError{"is malformed (does it begin with redis://, and are special characters of the password percent-encoded?)"}
 }
 
 // oneHost refuses what is no host, with or without a port, and would be looked up as a name.
 func oneHost(scheme, host string) error {
 	switch {
 	case strings.Contains(host, ","):
-		return &URLError{"names several hosts: a list of hosts needs " + scheme + "-cluster:// or " + scheme + "-sentinel://, and each of several members a URL of its own"}
+		return &urlError{"names several hosts: a list of hosts needs " + scheme + "-cluster:// or " + scheme + "-sentinel://, and each of several members a URL of its own"}
 	case !strings.Contains(host, "[") && strings.Count(host, ":") > 1:
-		return &URLError{"has more than one colon in its host: an IPv6 address needs brackets, as in [::1]:6379"}
+		return &urlError{"has more than one colon in its host: an IPv6 address needs brackets, as in [::1]:6379"}
 	}
 	return nil
 }
 
 func (c *Config) fromHost(u *url.URL) error {
 	if u.Opaque != "" {
-		return &URLError{"lacks // behind its scheme"}
+		return &urlError{"lacks // behind its scheme"}
 	}
 	if err := oneHost(u.Scheme, u.Host); err != nil {
 		return err
 	}
 	host, port := u.Hostname(), u.Port()
 	if host == "" {
-		return &URLError{"has no host"}
+		return &urlError{"has no host"}
 	}
 	if port == "" {
 		port = "6379"
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return &URLError{"has a port outside 1 to 65535"}
+		return &urlError{"has a port outside 1 to 65535"}
 	}
 	if strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("@/[]", r) }) {
-		return &URLError{"has a host with a special character"}
+		return &urlError{"has a host with a special character"}
 	}
 	c.Network, c.Addr = "tcp", net.JoinHostPort(host, port)
 	if u.Scheme == "rediss" {
@@ -130,7 +114,7 @@ func (c *Config) fromHost(u *url.URL) error {
 	if path := strings.TrimPrefix(u.Path, "/"); path != "" {
 		db, err := strconv.ParseUint(path, 10, 31)
 		if err != nil {
-			return &URLError{"has a path that is not the number of a database"}
+			return &urlError{"has a path that is not the number of a database"}
 		}
 		c.DB = int(db)
 	}
@@ -139,13 +123,13 @@ func (c *Config) fromHost(u *url.URL) error {
 
 func (c *Config) fromSocket(u *url.URL) error {
 	if u.Host != "" {
-		return &URLError{"of a socket has a host: write redis+unix:///path"}
+		return &urlError{"of a socket has a host: write redis+unix:///path"}
 	}
 	if u.Opaque != "" || u.Path == "" || u.Path == "/" {
-		return &URLError{"of a socket has no path"}
+		return &urlError{"of a socket has no path"}
 	}
 	if strings.Contains(u.Path, "://") {
-		return &URLError{"of a socket has a URL for its path"}
+		return &urlError{"of a socket has a URL for its path"}
 	}
 	c.Network, c.Addr = "unix", u.Path
 	return nil
@@ -162,17 +146,17 @@ func (c *Config) fromUser(u *url.URL) error {
 
 func (c *Config) fromOptions(u *url.URL) error {
 	if u.Fragment != "" {
-		return &URLError{"has a fragment: percent-encode #"}
+		return &urlError{"has a fragment: percent-encode #"}
 	}
 	options, err := url.ParseQuery(u.RawQuery)
 	if err != nil { // its text quotes the query
-		return &URLError{"has malformed options"}
+		return &urlError{"has malformed options"}
 	}
 	secure := make(map[string]string)
 	for name, values := range options {
 		switch {
 		case len(values) != 1:
-			return &URLError{"has the option " + strconv.Quote(name) + " more than once"}
+			return &urlError{"has the option " + strconv.Quote(name) + " more than once"}
 		case strings.HasPrefix(name, "tls_"):
 			secure[name] = values[0]
 		default:
@@ -187,7 +171,7 @@ func (c *Config) fromOptions(u *url.URL) error {
 // passwordFrom reads a password from where an option says that it is.
 func passwordFrom(c *Config, name, value string) error {
 	if c.Password != "" {
-		return &URLError{"names the password twice, once with the option " + strconv.Quote(name)}
+		return &urlError{"names the password twice, once with the option " + strconv.Quote(name)}
 	}
 	var text string
 	if strings.HasSuffix(name, "_env") {
@@ -196,12 +180,12 @@ func passwordFrom(c *Config, name, value string) error {
 		c.PasswordFile = value
 		b, err := os.ReadFile(value)
 		if err != nil {
-			return &URLError{"has the option " + strconv.Quote(name) + ", but the file cannot be read: " + reasonOf(err)}
+			return &urlError{"has the option " + strconv.Quote(name) + ", but the file cannot be read: " + reasonOf(err)}
 		}
 		text = firstLine(b)
 	}
 	if text == "" {
-		return &URLError{"has the option " + strconv.Quote(name) + ", but what it names is empty or not set"}
+		return &urlError{"has the option " + strconv.Quote(name) + ", but what it names is empty or not set"}
 	}
 	c.Password = Secret(text)
 	return nil
@@ -222,12 +206,12 @@ func (c *Config) secure(options map[string]string) error {
 		return nil
 	}
 	if c.TLS == nil {
-		return &URLError{"has options of TLS, but its scheme is not rediss, rediss-cluster or rediss-sentinel"}
+		return &urlError{"has options of TLS, but its scheme is not rediss, rediss-cluster or rediss-sentinel"}
 	}
 	read := func(name string) ([]byte, error) {
 		b, err := os.ReadFile(options[name])
 		if err != nil {
-			return nil, &URLError{"has the option " + strconv.Quote(name) + ", but the file cannot be read: " + reasonOf(err)}
+			return nil, &urlError{"has the option " + strconv.Quote(name) + ", but the file cannot be read: " + reasonOf(err)}
 		}
 		return b, nil
 	}
@@ -240,11 +224,11 @@ func (c *Config) secure(options map[string]string) error {
 			}
 			c.TLS.RootCAs = x509.NewCertPool()
 			if !c.TLS.RootCAs.AppendCertsFromPEM(pem) {
-				return &URLError{`has the option "tls_ca", but there is no certificate in the file`}
+				return &urlError{`has the option "tls_ca", but there is no certificate in the file`}
 			}
 		case "tls_cert", "tls_key":
 			if options["tls_cert"] == "" || options["tls_key"] == "" {
-				return &URLError{`has one of the options "tls_cert" and "tls_key" without the other`}
+				return &urlError{`has one of the options "tls_cert" and "tls_key" without the other`}
 			}
 			if name == "tls_key" {
 				continue
@@ -259,22 +243,22 @@ func (c *Config) secure(options map[string]string) error {
 			}
 			pair, err := tls.X509KeyPair(cert, key)
 			if err != nil { // its text holds nothing of the key, but need not be relied on
-				return &URLError{`has the options "tls_cert" and "tls_key", but their files are no certificate with its key`}
+				return &urlError{`has the options "tls_cert" and "tls_key", but their files are no certificate with its key`}
 			}
 			c.TLS.Certificates = []tls.Certificate{pair}
 		case "tls_server_name":
 			if c.TLS.ServerName = options[name]; c.TLS.ServerName == "" {
-				return &URLError{`has a wrong value for the option "tls_server_name"`}
+				return &urlError{`has a wrong value for the option "tls_server_name"`}
 			}
 		default:
-			return &URLError{"has an unknown option " + strconv.Quote(name)}
+			return &urlError{"has an unknown option " + strconv.Quote(name)}
 		}
 	}
 	return nil
 }
 
 func (c *Config) option(name, value string, u *url.URL) error {
-	wrong := &URLError{"has a wrong value for the option " + strconv.Quote(name)}
+	wrong := &urlError{"has a wrong value for the option " + strconv.Quote(name)}
 	duration := func(d *time.Duration) error {
 		v, err := time.ParseDuration(value)
 		if err != nil || v <= 0 {
@@ -290,7 +274,7 @@ func (c *Config) option(name, value string, u *url.URL) error {
 			return wrong
 		}
 		if c.Network == "tcp" && strings.Trim(u.Path, "/") != "" && c.DB != int(db) {
-			return &URLError{`names two databases, in its path and in the option "db"`}
+			return &urlError{`names two databases, in its path and in the option "db"`}
 		}
 		c.DB = int(db)
 		return nil
@@ -312,11 +296,11 @@ func (c *Config) option(name, value string, u *url.URL) error {
 	case "dial_timeout":
 		return duration(&c.DialTimeout)
 	case "write_timeout":
-		return duration(&c.WriteTimeout)
+		return duration(&c.writeTimeout)
 	case "stall_timeout":
 		return duration(&c.StallTimeout)
 	case "addr_map", "failover_lag": // see ParseTarget
-		return &URLError{"has the option " + strconv.Quote(name) + ", which is of clusters and Sentinels only"}
+		return &urlError{"has the option " + strconv.Quote(name) + ", which is of clusters and Sentinels only"}
 	}
-	return &URLError{"has an unknown option " + strconv.Quote(name)}
+	return &urlError{"has an unknown option " + strconv.Quote(name)}
 }

@@ -10,13 +10,13 @@ import (
 // error, or it did not return when its context ended. An error that the Dialer returned is passed on
 // as it is.
 type DialerError struct {
-	Addr string // that was to be dialled
-	Err  error
+	addr string // that was to be dialled
+	err  error
 }
 
-func (e *DialerError) Error() string { return fmt.Sprintf("Config.Dialer, of %s: %v", e.Addr, e.Err) }
+func (e *DialerError) Error() string { return fmt.Sprintf("Config.Dialer, of %s: %v", e.addr, e.err) }
 
-func (e *DialerError) Unwrap() error { return e.Err }
+func (e *DialerError) Unwrap() error { return e.err }
 
 // within calls f, a function of the user that may ignore ctx, on a goroutine of its own. It returns
 // what f returned, or false when ctx ended grace ago. Then nobody waits for the goroutine any more,

@@ -219,14 +219,7 @@ func (c Config) credentialsOf(t node.Target) func(ctx context.Context) (user, pa
 	if c.Credentials == nil {
 		return nil
 	}
-	name := t.Config.Addr
-	switch t.Kind {
-	case node.RedisCluster:
-		name = strings.Join(t.Seeds, ",")
-	case node.BySentinel:
-		name = t.Config.Sentinels.Master + "@" + strings.Join(t.Config.Sentinels.Addrs, ",")
-	}
-	asking := make(chan struct{}, 1)
+	name, asking := t.Name(), make(chan struct{}, 1)
 	return func(ctx context.Context) (user, password string, err error) {
 		select {
 		case asking <- struct{}{}:
@@ -250,7 +243,7 @@ const mostLate = 16
 
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if late := d.late.Load(); late >= mostLate {
-		return nil, &node.DialerError{Addr: address, Err: fmt.Errorf("%d calls have not returned, and their contexts ended", late)}
+		return nil, fmt.Errorf("Config.Dialer, of %s: %d calls have not returned, and their contexts ended", address, late)
 	}
 	stop := context.AfterFunc(ctx, func() { d.late.Add(1) })
 	defer func() {

@@ -141,7 +141,7 @@ func examine(ctx context.Context, s *settings.Settings, key string, chosen bool,
 // facts are those that are known before any server is asked.
 func (m *rawMember) facts() doctor.Facts {
 	f := doctor.Facts{
-		Member: m.name, Kind: m.target.Kind, Err: m.err, TLSErr: isTLS(m.err), Lag: m.target.FailoverLag(),
+		Member: m.name, Kind: m.target.Kind, Err: m.err, TLSErr: isTLS(m.err), Lag: max(0, m.target.Config.FailoverLag),
 		Views: m.views, Sightings: m.sightings,
 	}
 	if f.Kind == node.RedisCluster {
@@ -152,7 +152,7 @@ func (m *rawMember) facts() doctor.Facts {
 
 // askable is one of its servers as doctor.Ask wants it.
 func (m *rawMember) askable(s rawServer) doctor.Target {
-	t := doctor.Target{Node: s.Node, Config: s.cfg, Kind: m.target.Kind, Name: m.name, Slots: s.slots, ID: s.id, Lag: m.target.FailoverLag(), Dial: m.target.Dial}
+	t := doctor.Target{Node: s.Node, Config: s.cfg, Kind: m.target.Kind, Name: m.name, Slots: s.slots, ID: s.id, Lag: max(0, m.target.Config.FailoverLag), Dial: m.target.Dial}
 	switch {
 	case m.target.Kind == node.RedisCluster:
 		t.Name = s.name

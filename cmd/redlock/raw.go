@@ -165,10 +165,10 @@ Redis Cluster or with Sentinels also INFO.
 type rawMember struct {
 	name      string // as a client names it
 	target    node.Target
-	servers   []rawServer     // one; of a Redis Cluster every master
-	err       error           // why there is none
-	views     []doctor.View   // of a cluster: what each of the servers that the URL names says of it
-	sightings []node.Sighting // of a master that Sentinels watch
+	servers   []rawServer       // one; of a Redis Cluster every master
+	err       error             // why there is none
+	views     []doctor.View     // of a cluster: what each of the servers that the URL names says of it
+	sightings []doctor.Sighting // of a master that Sentinels watch
 }
 
 // rawServer is one server of a member.
@@ -247,7 +247,7 @@ func (m *rawMember) find(ctx context.Context) {
 	case node.BySentinel:
 		watched := c.Sentinels
 		c.Sentinels, c.Network = nil, "tcp"
-		if m.sightings, c.Addr = watched.Look(ctx); c.Addr != "" {
+		if m.sightings, c.Addr = doctor.AskSentinels(ctx, watched); c.Addr != "" {
 			m.servers = []rawServer{{cfg: c, name: c.Addr}}
 			return
 		}

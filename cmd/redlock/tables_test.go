@@ -106,10 +106,9 @@ func configFields(t *testing.T, folder string) (names []string, comments map[str
 	comments = map[string]string{}
 	for _, field := range spec.Type.(*ast.StructType).Fields.List {
 		for _, name := range field.Names {
-			if !name.IsExported() {
-				continue
+			if name.IsExported() {
+				names = append(names, name.Name)
 			}
-			names = append(names, name.Name)
 			comments[name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
 		}
 	}
@@ -180,7 +179,7 @@ func TestTablesOfURLsAreTheCode(t *testing.T) {
 			assert.NoError(t, rt.Err(node.ParseTarget(url)), url)
 		}
 	}
-	_, err := node.ParseURL("http://host")
+	_, err := node.ParseTarget("http://host")
 	require.Error(t, err)
 	_, known, _ := strings.Cut(err.Error(), "there are ")
 	assert.ElementsMatch(t, strings.Split(strings.Replace(known, " and ", ", ", 1), ", "), schemes)
@@ -194,7 +193,7 @@ func TestTablesOfURLsAreTheCode(t *testing.T) {
 	}
 	assert.ElementsMatch(t, options, column(rows, 0))
 	seconds := func(url string) string {
-		return fmt.Sprint(rt.Must(node.ParseTarget(url))(t).FailoverLag().Seconds(), " s")
+		return fmt.Sprint(rt.Must(node.ParseTarget(url))(t).Config.FailoverLag.Seconds(), " s")
 	}
 	defaults := map[string]string{"failover_lag": seconds("redis-cluster://a") + ", " + seconds("redis-sentinel://a/name")}
 	_, comments := configFields(t, "node")

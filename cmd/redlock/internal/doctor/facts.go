@@ -47,10 +47,10 @@ type Facts struct {
 	Expires time.Time // of the certificate; zero without TLS
 
 	// Of a member whose replicas may take over.
-	Lag       time.Duration   // failover_lag
-	Ack       int             // min_replicas_ack, of any member
-	Replicas  []Replica       // of the server
-	Sightings []node.Sighting // what each Sentinel says; Kind is BySentinel
+	Lag       time.Duration // failover_lag
+	Ack       int           // min_replicas_ack, of any member
+	Replicas  []Replica     // of the server
+	Sightings []Sighting    // what each Sentinel says; Kind is BySentinel
 
 	// Of a Redis Cluster as a whole.
 	Views []View

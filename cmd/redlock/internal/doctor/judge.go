@@ -326,7 +326,7 @@ func (f *Facts) toldBy(of *Facts) bool {
 	if f.Slots > 0 {
 		return f.Addr == f.Member && !slices.ContainsFunc(of.Views, func(v View) bool { return v.Server == f.Addr })
 	}
-	return f.Addr != "" && slices.ContainsFunc(f.Sightings, func(s node.Sighting) bool { return s.Master == f.Addr })
+	return f.Addr != "" && slices.ContainsFunc(f.Sightings, func(s Sighting) bool { return s.Master == f.Addr })
 }
 
 func (j *judge) server(f *Facts) {

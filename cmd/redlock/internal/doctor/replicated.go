@@ -231,7 +231,7 @@ func (f *Facts) lonely() bool {
 
 // replaceable reports whether there is a replica, connected now or not.
 func (f *Facts) replaceable() bool {
-	return len(f.Replicas) > 0 || slices.ContainsFunc(f.Sightings, func(s node.Sighting) bool { return s.Replicas > 0 })
+	return len(f.Replicas) > 0 || slices.ContainsFunc(f.Sightings, func(s Sighting) bool { return s.Replicas > 0 })
 }
 
 // lag compares how long a master that was replaced may go on granting with what its successor waits for.

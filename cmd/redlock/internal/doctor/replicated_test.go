@@ -45,7 +45,7 @@ func goodGroup(i int) Facts {
 	f := withReplica(i, node.BySentinel)
 	f.Member = "mymaster@s1,s2,s3"
 	for _, s := range []string{"s1", "s2", "s3"} {
-		f.Sightings = append(f.Sightings, node.Sighting{Sentinel: s, Master: f.Addr, Flags: "master", Quorum: 2, Others: 2, Replicas: 1})
+		f.Sightings = append(f.Sightings, Sighting{Sentinel: s, Master: f.Addr, Flags: "master", Quorum: 2, Others: 2, Replicas: 1})
 	}
 	return f
 }
@@ -160,18 +160,18 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 
 		"no Sentinel": {func(s set) set {
 			for i := range s[2].Sightings {
-				s[2].Sightings[i] = node.Sighting{Sentinel: "s", Err: refused}
+				s[2].Sightings[i] = Sighting{Sentinel: "s", Err: refused}
 			}
 			s[2] = Facts{Member: s[2].Member, Kind: node.BySentinel, Err: refused, Sightings: s[2].Sightings}
 			return s
 		}, Critical, "reachable", "mymaster@", "refused", true},
-		"a Sentinel": {func(s set) set { s[2].Sightings[0] = node.Sighting{Sentinel: "s1", Err: refused}; return s }, Warning, "sentinel", "mymaster@", "s1 does not answer", false},
+		"a Sentinel": {func(s set) set { s[2].Sightings[0] = Sighting{Sentinel: "s1", Err: refused}; return s }, Warning, "sentinel", "mymaster@", "s1 does not answer", false},
 		"two Sentinels": {func(s set) set {
-			s[2].Sightings[0], s[2].Sightings[1] = node.Sighting{Err: refused}, node.Sighting{Err: refused}
+			s[2].Sightings[0], s[2].Sightings[1] = Sighting{Err: refused}, Sighting{Err: refused}
 			return s
 		}, Critical, "sentinel", "mymaster@", "1 of 3 Sentinels answer, which is no majority", false},
 		"too few to agree": {func(s set) set {
-			s[2].Sightings[0] = node.Sighting{Err: refused}
+			s[2].Sightings[0] = Sighting{Err: refused}
 			s[2].Sightings[1].Quorum = 3
 			return s
 		}, Warning, "sentinel", "mymaster@", "2 Sentinels answer; 3 must", false},

@@ -118,7 +118,7 @@ var Options = []Option{
 	{
 		Name: "password", Kind: "secret", NoFlag: true, Help: "password at the members",
 		set:  func(s *Settings, v string) error { s.Password = node.Secret(v); return nil },
-		show: func(s *Settings) string { return s.Password.String() },
+		show: func(s *Settings) string { return fmt.Sprint(s.Password) },
 	},
 	text("password-file", "file", "file whose first line is the password at the members", func(s *Settings) *string { return &s.PasswordFile }),
 	text("tls-ca", "file", "PEM file of the authorities that sign the members' certificates", func(s *Settings) *string { return &s.TLSCA }),
