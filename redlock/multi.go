@@ -504,8 +504,6 @@ func (g *gathering) setTerms(ctx context.Context) {
 	}
 }
 
-// settle gives a lease other terms, which count from now.
-func (l *lease) settle(t *terms, now time.Time) {
 // setTerms gives a lease other terms, which count from now.
 func (l *lease) setTerms(t *terms, now time.Time) {
 	l.mu.Lock()

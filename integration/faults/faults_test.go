@@ -43,7 +43,7 @@ func open(t testing.TB, cluster *redistest.Cluster, configure func(*redlock.Conf
 	t.Helper()
 	var config redlock.Config
 	configure(&config)
-	c, err := redlock.Open(t.Context(), cluster.URLs(), redlock.WithConfig(config))
+	c, err := redlock.Open(t.Context(), cluster.URLs(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c

@@ -12,24 +12,6 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Process is the server process behind a session.
-type Process struct {
-	RunID    string        // "" if the server does not tell
-	Uptime   time.Duration // at Seen
-	Seen     time.Time
-	MasterID string // CLUSTER MYID of a master of a cluster
-	Served   Sign   // whether clients were at this process before
-}
-
-// Sign is what the script cache of a server tells of its past. It outlives FLUSHALL.
-type Sign uint8
-
-const (
-	NotServed Sign = iota // it has no script of ours: no client of ours ever asked this process for a vote
-	Served                // it has one
-	Unsaid                // it does not say
-)
-
 var (
 	// errSlots: a topology that names this master must come first.
 	errSlots = fmt.Errorf("%w: the server is not known to serve any slot", member.ErrConnecting)
@@ -312,38 +294,6 @@ func (s *Seat) mark(on Session, old marker, runID string, do action, q, quaranti
 	a := Standing{}.reads(m)
 	s.tellMarked(old, m, a.votesFrom)
 	return a, nil
-}
-
-// tellMarked logs what a marking means for the member.
-func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
-	log, name := s.terms.Logger, s.host.Name()
-	process, _, _ := strings.Cut(m.id, " ")
-	until := time.Now().Add(m.left).Round(time.Second).Format(time.TimeOnly)
-	why := "it is younger than the longest lease, so it may be one that lost everything"
-	if old.promoted() {
-		why = "it was a replica, so it may have taken over before what was granted had reached it"
-	}
-	switch {
-	case m.state == forgot && old.id == "":
-		log.Warn("member has no memory of its locks and does not vote yet", "member", name,
-			"why", "it has no marker: it was emptied, or is new while not all members could be asked", "for", m.left, "until", until)
-		s.event("forgot", votesFrom)
-	case m.state == forgot && old.names(process):
-		log.Warn("member was a replica and does not vote yet", "member", name,
-			"why", "what it has may be a copy without leases that still run", "for", m.left, "until", until)
-		s.event("forgot", votesFrom)
-	case m.state == forgot:
-		log.Warn("member has restarted and does not vote yet", "member", name,
-			"why", "it may have forgotten leases that still run", "for", m.left, "until", until)
-		s.event("forgot", votesFrom)
-	case m.left > 0:
-		log.Warn("member is used for the first time and does not vote yet", "member", name,
-			"why", why, "for", m.left, "until", until,
-			"skip", "Config.FreshMembers, if nothing was ever held at these members")
-		s.event("marked", votesFrom)
-	default:
-		s.event("marked", votesFrom)
-	}
 }
 
 // lapse ends the generation of a session: what was voted, promised or pushed before counts for

@@ -2,12 +2,9 @@ package guard
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/slot"
 )
 
 // Mode says what happens to a member that may have forgotten.
@@ -261,36 +258,6 @@ func planOf(sources []source, enough int, longest time.Duration) plan {
 		p.byClock = p.byClock || s.clk
 	}
 	return p
-}
-
-// takes reports whether a field of a source is restored.
-func (p *plan) takes(field string) bool {
-	_, counter := slotOf(field)
-	return counter && (p.known || isLimit(field))
-}
-
-// label is what pages that were written by one plan have in common, as fill.lua notes it.
-func (p *plan) label() string {
-	return fmt.Sprintf("%s/%s%s", millis(p.q), flag(p.byClock), flag(p.known))
-}
-
-// A field of a member's counters is the bucket of the locks of a slot, "7629"; the counter of one of
-// a semaphore's slots, "7629.3"; or the stored limit of a semaphore: "limit:" and the key of its
-// permits. All of them only rise.
-const limitPrefix = "limit:"
-
-// isLimit reports whether a field has a stored limit. Without it no clock says what was stored, so
-// the greatest one that any source knows is as good as any.
-func isLimit(field string) bool { return strings.HasPrefix(field, limitPrefix) }
-
-// slotOf returns the hash slot that a field belongs to. If ok is false, it is no counter.
-func slotOf(field string) (s uint16, ok bool) {
-	if key, limit := strings.CutPrefix(field, limitPrefix); limit {
-		return slot.Of(key), true
-	}
-	number, _, _ := strings.Cut(field, ".")
-	n, err := strconv.ParseUint(number, 10, 16)
-	return uint16(n), err == nil && n < slot.Count
 }
 
 // longestOf is the q that the quarantine of a member must have lasted for when it is restored

@@ -4,15 +4,206 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
+
+// Shard makes a member one master of a Redis Cluster, which is one member together with the others.
+// What a plain member keeps once, a master keeps per slot it serves, so that it moves with the
+// slot:
+//
+//	member.TokensKey:{t}              the slot's counters, and `id`, the marker id it was stamped with
+//	member.MarkerKey:{t}:<node id>    the master's marker, in one of its slots (its home)
+//	redquorum:quarantine:{t}:<node id>
+//
+// t is slot.TagOf the slot. The memory of a master is that of its process and of its replication
+// id: a promotion changes the latter.
+type Shard struct {
+	// Group is the member's, shared by its masters.
+	Group *Group
+	// Slots returns the slots that the master is known to serve, ascending. It returns nil while
+	// that is not known.
+	Slots func() []uint16
+	// Unknown is called when the guard cannot tell what the master is good for: Slots knows nothing
+	// of it, or the server disagrees. It must not block.
+	Unknown func()
+}
+
+func (s *Shard) group() *Group {
+	if s == nil {
+		return nil
+	}
+	return s.Group
+}
+
+// Group is what the masters of one Redis Cluster share.
+type Group struct {
+	era    atomic.Uint64 // generation of the member: grows before any master of it begins a new one
+	epochs atomic.Uint64 // connections, so that no two masters have the same epoch
+	// Changed is called when the era has grown: inboxes of earlier ones count for nothing.
+	Changed func()
+	// Masters is how many masters serve slots, 0 while that is not known.
+	Masters func() int
+
+	mu      sync.Mutex       // a leaf
+	covered [slot.Count]bool // slots of masters that had a marker
+	lonely  time.Time        // since when too few members tell how long a slot must rest; zero: enough did
+	last    time.Time        // when that was found last
+}
+
+// Era is the generation of the member.
+func (g *Group) Era() uint64 { return g.era.Load() }
+
+// patient reports whether other members are still waited for: for a ping, as at a restore.
+func (g *Group) patient(ping time.Duration) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.lonely.IsZero() || time.Since(g.last) > 10*ping {
+		g.lonely = time.Now()
+	}
+	g.last = time.Now()
+	return time.Since(g.lonely) < ping
+}
+
+// asked books that other members were asked, and whether enough of them told.
+func (g *Group) asked(enough bool) {
+	if enough {
+		g.mu.Lock()
+		g.lonely = time.Time{}
+		g.mu.Unlock()
+	}
+}
+
+// cover notes that the master of these slots has a marker.
+func (g *Group) cover(slots []uint16) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range slots {
+		g.covered[s] = true
+	}
+}
+
+// covers reports whether a master of one of these slots had a marker: if there is none now, it
+// forgot.
+func (g *Group) covers(slots []uint16) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.ContainsFunc(slots, func(s uint16) bool { return g.covered[s] })
+}
+
+// Leave gives the seat of a master back that is no longer one of its cluster, once. The host's
+// goroutines have ended. Any other member keeps its seat.
+func (s *Seat) Leave() {
+	if s.terms.Shard == nil {
+		return
+	}
+	s.leave.Do(func() {
+		g := s.guard
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.free = append(g.free, s.number)
+	})
+}
+
+// masters are the seats of a cluster.
+func (g *Guard) masters(of *Group) (out []*Seat) {
+	for _, s := range g.others() {
+		if s.terms.Shard.group() == of && !s.host.Closing() {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Stamp puts a slot that a grant found without the marker's id under this master's marker: one that
+// came from another master and was not used before. It returns nil if the slot may be used now.
+// Whoever finds the stamp believes that the master was not emptied since it was marked, so Stamp
+// goes the way of stampAll: it announces the stamp, looks at the marker, and stamps if the
+// announcement is still there.
+func (s *Seat) Stamp(ctx context.Context, slot uint16) error {
+	at := s.host.Now()
+	if at.Session == nil || !at.Standing.admitted || !at.State.Votes {
+		return fmt.Errorf("%s: %w", s.host.Name(), member.ErrDown)
+	}
+	ask := func(cmds ...[]byte) ([]member.Call, error) {
+		calls, err := at.Session.Ask(ctx, cmds)
+		for i := 0; err == nil && i < len(calls); i++ {
+			if calls[i].Outcome != member.Answered {
+				err = calls[i].Err
+			}
+		}
+		return calls, err
+	}
+	for range stampTries {
+		calls, err := ask(announceCommand(slot, rand.Text()), s.place().look)
+		if err != nil {
+			return err
+		}
+		m, err := readMarker(&calls[1].Reply, calls[1].At)
+		if err != nil || m.id != at.Standing.marker.id || !m.known() {
+			s.host.Suspect()
+			return forgotten("marker")
+		}
+		done, err := s.stamp(ctx, ask, slot, m.id, string(calls[0].Reply.Str))
+		switch {
+		case err != nil:
+			return err
+		case done == 1:
+			return nil
+		case done == 0:
+			return forgotten("slot: it came from a master that forgot a moment ago")
+		}
+	}
+	return forgotten("slot: others announce a stamp of it all the time")
+}
+
+// stampTries is how often Stamp tries again when another client, which stamps all slots of the
+// master, has announced over it.
+const stampTries = 5
+
+func forgotten(what string) error {
+	return &member.ReplyError{Kind: member.KindForgot, Text: "FORGOT " + what}
+}
+
+// stamp returns what script/stamp.lua does, but -1.
+func (s *Seat) stamp(ctx context.Context, ask func(...[]byte) ([]member.Call, error), slot uint16, id, word string) (int64, error) {
+	g, t := s.guard, &s.terms
+	send := func(longest time.Duration, told bool) (int64, error) {
+		calls, err := ask(stampCommand(slot, id, longest+t.Lag+time.Second, told, word))
+		if err != nil {
+			return 0, err
+		}
+		return calls[0].Reply.Int, nil
+	}
+	done, err := send(g.longest(), false)
+	if err != nil || done != -1 {
+		return done, err
+	}
+	// As at a restore: the master that the slot came from was marked by somebody who may not have
+	// known.
+	lenders, heard := s.lenders()
+	var sources []source
+	for _, l := range lenders {
+		if src, err := s.know(ctx, &restoring{}, l); err == nil {
+			sources = append(sources, src)
+		}
+	}
+	few := len(sources) < g.enough()
+	if few && (g.cfg.Mode == Strict || !(heard == all && len(sources) == len(lenders)) && t.Shard.Group.patient(t.Ping)) {
+		return 0, forgotten("slot: it came from a master that forgot, and too few members tell for how long")
+	}
+	t.Shard.Group.asked(!few)
+	return send(longestOf(g.longest(), sources), true)
+}
 
 // Epoch numbers the connection behind the one with the number old.
 func (s *Seat) Epoch(old uint64) uint64 {

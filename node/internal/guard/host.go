@@ -1,0 +1,117 @@
+package guard
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+// Process is the server process behind a session.
+type Process struct {
+	RunID    string        // "" if the server does not tell
+	Uptime   time.Duration // at Seen
+	Seen     time.Time
+	MasterID string // CLUSTER MYID of a master of a cluster
+	Served   Sign   // whether clients were at this process before
+}
+
+// Sign is what the script cache of a server tells of its past. It outlives FLUSHALL.
+type Sign uint8
+
+const (
+	NotServed Sign = iota // it has no script of ours: no client of ours ever asked this process for a vote
+	Served                // it has one
+	Unsaid                // it does not say
+)
+
+// Config is what all members of a client share. All clients of one deployment use the same Mode.
+type Config struct {
+	Members int
+	MaxTTL  time.Duration // the longest lease this client asks for: its q
+	Mode    Mode
+	// Fresh says that nothing was held at these members before, so that a first deployment needs no
+	// quarantine. Only a person can know that.
+	Fresh  bool
+	Logger *slog.Logger
+	// Event hears of each step, for tracing. It may be nil.
+	Event func(Event)
+}
+
+// Event is one step of the restart guard at one member.
+type Event struct {
+	Member string
+	Step   string // "marked", "forgot", "quarantined", "lifted", "restored", "tokens_by_clock"
+	Until  time.Time
+}
+
+// Host publishes what a Seat finds, and tells it how its member is. Its methods may be called from
+// any goroutine, and none but Ask waits. The guard calls Now, Closing and the functions of Shard under
+// its mutex, so these must not call the guard.
+type Host interface {
+	// Name identifies the member in errors and logs.
+	Name() string
+	// Now is what the member is good for at this moment.
+	Now() Present
+	// Publish edits the standing and the generation. Then it asks Seat.Verdict anew. When the host
+	// is closing, Publish does nothing. edit must not block.
+	Publish(edit func(gen *uint64, s *Standing))
+	// Ask puts one command to the member, on whichever session is up. No bound of callers bounds it.
+	Ask(ctx context.Context, cmd []byte) (member.Reply, error)
+	// Recheck compares the memory that the inbox stands at with the one that commands go to.
+	Recheck()
+	// Suspect has Watch.Suspected called: the member may not be what it was.
+	Suspect()
+	// Closing reports whether the host takes no more calls.
+	Closing() bool
+	// Context ends when the host gives up everything.
+	Context() context.Context
+}
+
+// Session is one connection to a member.
+type Session interface {
+	// Ask puts commands to the member and waits. An error says that not all were answered or
+	// refused.
+	Ask(ctx context.Context, cmds [][]byte) ([]member.Call, error)
+	// Queue puts a call behind those in line and does not wait. After an error the call is still
+	// the caller's.
+	Queue(c *member.Call) error
+	// Hold keeps a call until one comes from outside that is not Unlooked, and queues it right before that. It calls
+	// queued when it does, which must not block. After an error the call is still the caller's.
+	Hold(c *member.Call, queued func()) error
+	// Send queues what Hold keeps, if that is not queued already.
+	Send()
+	// Pause waits for news, for d, or for the end of the session or of its host, which is an error.
+	Pause(news <-chan struct{}, d time.Duration) error
+}
+
+// Present is what a member is good for at one moment.
+type Present struct {
+	State    member.State
+	Standing Standing
+	Session  Session // nil while the member is not up
+}
+
+// Terms are what a Seat is told of its member.
+type Terms struct {
+	Ping     time.Duration // how old the last look at the marker may be when a vote counts
+	Patience time.Duration // for one answer, and for the first answers of the other members
+	Lag      time.Duration // how long a master that was replaced may go on granting
+	Logger   *slog.Logger
+	Shard    *Shard // not nil for a master of a cluster
+	// Replicated says that a replica may take the server's place with a part of its memory.
+	Replicated bool
+}
+
+// lookPings is how many pings a look is apart from the one before it, if no call takes it along.
+const lookPings = 10
+
+// learn is how long another client may take to learn of a raised q: one ping more is for the look and its answer. Where
+// a replica may take over, everybody looks at each ping: nothing but a look tells of that.
+func (t *Terms) learn() time.Duration {
+	if t.Replicated {
+		return t.Ping
+	}
+	return (lookPings + 1) * t.Ping
+}
