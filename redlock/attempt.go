@@ -58,9 +58,7 @@ func (c *Config) ballotTerms(t *terms) wait.Terms {
 	b := wait.Terms{
 		Rules: t.kind.rules, TTL: t.ttl, Entry: c.Entry, Drift: c.Drift, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop,
 	}
-	if p := t.permits; p != nil {
-		b.Permits, b.Gate = uint8(p.n), p.gate
-	}
+	t.more().bounds(&b)
 	return b
 }
 

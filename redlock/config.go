@@ -13,6 +13,7 @@ import (
 	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
 // Config holds the settings that all locks of a Client share. The zero value works: it is LAN. Each
@@ -330,8 +331,21 @@ type terms struct {
 	unfit   string // an option that the kind does not have; "": none
 	maxHold time.Duration
 	as      string
-	reads   *readHold    // that the lease is to be shared in; nil: in none
-	permits *permitTerms // of a semaphore, what is asked of it; else nil
+	extra   extra // of the kind
+}
+
+// more is what the terms have besides.
+func (t *terms) more() extra {
+	if t.extra == nil {
+		return noExtra{}
+	}
+	return t.extra
+}
+
+// with returns the terms of a lease that has what is held.
+func (t terms) with(held permit.List) terms {
+	t.extra = t.more().with(held)
+	return t
 }
 
 // check explains why no lock can have these terms.
@@ -342,10 +356,8 @@ func (t *terms) check(c *Config) error {
 	if err := member.CheckDuration(t.maxHold); err != nil {
 		return fmt.Errorf("MaxHold %w", err)
 	}
-	if fits := t.kind.fits; fits != nil {
-		if err := fits(t); err != nil {
-			return err
-		}
+	if err := t.kind.fits(t); err != nil {
+		return err
 	}
 	return t.kind.within(c)
 }
@@ -401,7 +413,7 @@ func Fair() LockOption {
 		switch {
 		case t.kind.strict != nil:
 			t.kind = t.kind.strict
-		case t.kind != &fair:
+		case t.kind.name != KindFair:
 			t.unfit = "Fair"
 		}
 	}

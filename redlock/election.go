@@ -47,8 +47,17 @@ const (
 // electionKind is the kind of Client.Election. It has the keys and scripts of a mutex.
 var electionKind = kind{
 	name: KindElection, lock: script.Exclusive, rules: &wait.Exclusive, width: 1, format: 2,
-	renewed: (*lease).proclaimAgain, ending: (*hold).lastWord,
+	hooks: electionHooks{},
 }
+
+var _ = register(&electionKind)
+
+// electionHooks keep what a leader has proclaimed known, and have it resign.
+type electionHooks struct{ plain }
+
+func (electionHooks) renewed(l *lease) { l.proclaimAgain() }
+
+func (electionHooks) ending(h *hold, to quorum.Set, late bool) { h.lastWord(to, late) }
 
 // Election returns the election of a name. Names and options are those of Mutex, but for Fair and
 // As, with which every call returns ErrInput. Without options, the client renews the lease of a

@@ -63,8 +63,8 @@ func (h Handoff) Secret() string {
 		Kind: h.Kind(), Key: []byte(h.key), Owner: *h.owner, Token: h.token, Format: h.terms.kind.format,
 		TTL: script.Millis(h.terms.ttl), Renew: h.terms.renew, MaxMS: h.terms.maxHold.Milliseconds(),
 	}
-	if p := h.terms.permits; p != nil {
-		w.Permits, w.Limit = p.held.String(), p.limit
+	if more := h.terms.more(); more.slots() > 0 {
+		w.Permits, w.Limit = more.has().String(), more.slots()
 	}
 	b, _ := json.Marshal(w) // of strings, numbers and booleans: it cannot fail
 	return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
@@ -91,9 +91,9 @@ func ParseHandoff(secret string) (Handoff, error) {
 	}
 	t := terms{
 		kind: k, ttl: time.Duration(w.TTL) * time.Millisecond, renew: w.Renew, maxHold: time.Duration(w.MaxMS) * time.Millisecond,
-		permits: handedOver(w.Permits, w.Limit),
+		extra: k.handedOver(w.Permits, w.Limit),
 	}
-	if k.fits == nil && t.permits != nil || k.fits != nil && (k.fits(&t) != nil || uint64(t.has()[0].Token) != w.Token) {
+	if has := t.more().has(); t.extra == nil || k.fits(&t) != nil || has != nil && uint64(has[0].Token) != w.Token {
 		return Handoff{}, badInput("handoff", "not a lease, or one of another version")
 	}
 	return Handoff{key: string(w.Key), owner: &w.Owner, token: w.Token, terms: t}, nil
@@ -303,7 +303,7 @@ func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew boo
 	}
 	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former, longest: longest}
 	held.b = wait.Adopt(held.owner, wait.NewRoom(len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
-	held.b.Won(h.terms.has())
+	held.b.Won(h.terms.more().has())
 	l := newLease(ctx, held, held.b.Await(), false, now) // held from when a majority has confirmed it
 	n := &renewal{items: []renewItem{l.toRenew(h.terms.ttl)}, manual: true, adopt: true, ctx: ctx}
 	return l, n, c.keeper.renew(n, now)

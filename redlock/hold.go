@@ -52,11 +52,7 @@ func (h *hold) name() string { return h.c.cfg.nameOf(h.wire.Name) }
 
 // lift brings members whose votes are not those of the lease into step. Nobody waits for it.
 func (h *hold) lift(to quorum.Set, token int64, now time.Time) {
-	if mend := h.terms.kind.mend; mend != nil {
-		mend(h, to)
-		return
-	}
-	h.raise(to, token, now, true).Free()
+	h.terms.kind.mend(h, to, token, now)
 }
 
 // raiseLate brings a member whose vote came after the decision, and lies below the token, back into
@@ -115,8 +111,8 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 
 // followed is called when a member that has a vote of the hold has named a waiter, or nobody.
 func (h *hold) followed(waiter string) {
-	if told := h.terms.kind.behind; told != nil && len(waiter) > 1 {
-		told(h)
+	if len(waiter) > 1 {
+		h.terms.kind.behind(h)
 	}
 }
 
@@ -189,9 +185,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 // caller frees the round.
 func (h *hold) release(late bool) *quorum.Round {
 	to := h.owed()
-	if tell := h.terms.kind.ending; tell != nil {
-		tell(h, to, late)
-	}
+	h.terms.kind.ending(h, to, late)
 	r := h.submitRelease(to, late)
 	h.gone(late)
 	return r
@@ -246,9 +240,7 @@ func (h *hold) gone(late bool) {
 	}
 	h.releaseFormer(late)
 	h.c.holds.remove(h)
-	if left := h.terms.kind.left; left != nil {
-		left(h)
-	}
+	h.terms.kind.left(h)
 	h.leave()
 }
 

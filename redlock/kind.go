@@ -3,11 +3,11 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
@@ -53,23 +53,15 @@ type kind struct {
 	// say what excludes what, the table also how a lease is renewed, and which calls a batch
 	// carries.
 	lock func(name string) script.Lock
-	// shared makes the same lock in the dialect that Redisson shares; nil: there is none.
-	shared func(name string) script.Lock
 	// rules say what a split comes to, and who succeeds.
 	rules *wait.Rules
 	// strict is the same lock, taken in strict order; nil: it is so already, or there is none.
 	strict *kind
 	// width is how many callers of one client ask the members for one name at a time: at least 1.
 	width int
-	// wide is the width if the terms of a caller say it; nil: width.
-	wide func(t *terms) int
 	// space sets the names of the kind apart from those of the mutex in what a client keeps by name;
 	// "": they are the same locks.
 	space string
-	// fits explains why no lock of the kind has such terms; nil: each has.
-	fits func(t *terms) error
-	// asks adds to a lock what its calls say besides; nil: nothing.
-	asks func(l script.Lock, t *terms, c *Config) script.Lock
 	// format is that of the handoffs. Each kind but the mutex has one above 1: see handoffWire.
 	format int
 	// together says that leases of the kind are held at the same time. Whoever holds one cannot get
@@ -77,49 +69,113 @@ type kind struct {
 	together bool
 	// weaker is the kind that a downgrade makes of a lease; nil: there is none.
 	weaker *kind
-	// obtain gets a lock for a caller whose owner has none. nil: as Client.compete does.
-	obtain func(c *Client, ctx, in context.Context, w want) (*Lease, result, error)
-	// word is told each number above 0 that a member says of a lease in a renewal that was sent at
-	// that time. nil: such a number is a yes, and says no more.
-	word func(l *lease, member int, word int64, sent time.Time)
+
+	hooks
+}
+
+// hooks are what a kind does at points of the engine. A kind embeds plain, and has those of its own.
+type hooks interface {
+	// shared makes a lock of the kind in the dialect that Redisson shares, if there is one.
+	shared(name string) (l script.Lock, ok bool)
+	// fits explains why no lock of the kind has such terms.
+	fits(t *terms) error
+	// handedOver reads what a handoff says besides; nil: it is none of the kind.
+	handedOver(permits string, slots int) extra
+	// obtain gets a lock for a caller whose owner has none.
+	obtain(c *Client, ctx, in context.Context, w want) (*Lease, result, error)
+	// held is told of each lease that an attempt has made.
+	held(l *lease)
+	// word is told each number above 0 that a member says of a lease in a renewal that was sent at that time. It is a yes.
+	word(l *lease, member int, word int64, sent time.Time)
 	// renewed is told of a lease that a majority have just renewed, on the goroutine that has read
-	// the deciding answer. nil: nobody wants to know.
-	renewed func(l *lease)
-	// ending is told before the release of a hold is submitted to those members. late is that of the
-	// release. nil: nobody wants to know.
-	ending func(h *hold, to quorum.Set, late bool)
-	// behind is told when a member says that another owner waits behind a vote of the hold. nil:
-	// nobody wants to know.
-	behind func(h *hold)
-	// held is told of each lease that an attempt has made. nil: nobody wants to know.
-	held func(l *lease)
-	// mend brings members into step whose votes are not those of the lease. nil: a raise does.
-	mend func(h *hold, to quorum.Set)
-	// told is told of a limit that a member has stored. nil: members of such a lock have none.
-	told func(h *hold, stored int64)
-	// left is told when the release of a hold has been submitted. nil: nobody wants to know.
-	left func(h *hold)
+	// the deciding answer.
+	renewed(l *lease)
+	// behind is told when a member says that another owner waits behind a vote of the hold.
+	behind(h *hold)
+	// told is told of a limit that a member has stored.
+	told(h *hold, stored int64)
+	// mend brings members into step whose votes are not those of the lease. Nobody waits for it.
+	mend(h *hold, to quorum.Set, token int64, now time.Time)
+	// ending is told before the release of a hold is submitted to those members. late is that of the release.
+	ending(h *hold, to quorum.Set, late bool)
+	// left is told when the release of a hold has been submitted.
+	left(h *hold)
 }
 
-// exclusive is the kind of Client.Mutex.
-var exclusive = kind{
-	name: KindMutex, lock: script.Exclusive, shared: script.ExclusiveWithRedisson,
-	rules: &besideReaders, strict: &fair, width: 1, format: 1,
+// plain are the hooks of a kind that needs none.
+type plain struct{}
+
+func (plain) shared(string) (l script.Lock, ok bool) { return l, false }
+
+func (plain) fits(*terms) error { return nil }
+
+func (plain) handedOver(permits string, _ int) extra {
+	if _, some := permit.Parse(permits); some {
+		return nil
+	}
+	return noExtra{}
 }
 
-// The rules of kinds without readers, as they are if others have readers of the same name.
-var (
-	besideReaders     = wait.Beside(wait.Exclusive, script.ReadersFirst)
-	fairBesideReaders = wait.Beside(wait.Fair, script.ReadersFirst)
-)
-
-// fair is the kind of Client.Mutex with Fair. The members order all callers, so each of them asks.
-var fair = kind{
-	name: KindFair, lock: script.Fair, rules: &fairBesideReaders, width: math.MaxInt, format: 2,
+func (plain) obtain(c *Client, ctx, in context.Context, w want) (*Lease, result, error) {
+	return c.compete(ctx, in, w)
 }
+
+func (plain) held(*lease) {}
+
+func (plain) word(*lease, int, int64, time.Time) {}
+
+func (plain) renewed(*lease) {}
+
+func (plain) behind(*hold) {}
+
+func (plain) told(*hold, int64) {}
+
+func (plain) mend(h *hold, to quorum.Set, token int64, now time.Time) {
+	h.raise(to, token, now, true).Free()
+}
+
+func (plain) ending(*hold, quorum.Set, bool) {}
+
+func (plain) left(*hold) {}
+
+// extra is what the terms of a kind have besides.
+type extra interface {
+	// wide is how many callers of one client ask the members for one name at a time, in place of the width of the kind.
+	wide(width int) int
+	// asks adds to a lock what its calls say besides.
+	asks(l script.Lock) script.Lock
+	// bounds adds to what a ballot is to know.
+	bounds(b *wait.Terms)
+	// has is what a lease has that was handed off, and with returns the extra of one that has it.
+	has() permit.List
+	with(held permit.List) extra
+	// slots is how many there are.
+	slots() int
+}
+
+// noExtra is that of kinds whose terms have nothing besides.
+type noExtra struct{}
+
+func (noExtra) wide(width int) int { return width }
+
+func (noExtra) asks(l script.Lock) script.Lock { return l }
+
+func (noExtra) bounds(*wait.Terms) {}
+
+func (noExtra) has() permit.List { return nil }
+
+func (noExtra) with(permit.List) extra { return noExtra{} }
+
+func (noExtra) slots() int { return 0 }
 
 // kinds are all that there are.
-var kinds = []*kind{&exclusive, &fair, &writeKind, &readKind, &electionKind, &permitKind}
+var kinds []*kind
+
+// register adds one.
+func register(k *kind) *kind {
+	kinds = append(kinds, k)
+	return k
+}
 
 // kindOf finds a kind by its name; nil: there is none of that name.
 func kindOf(name Kind) *kind {
@@ -131,7 +187,7 @@ func kindOf(name Kind) *kind {
 
 // within explains why a configuration does not have the kind.
 func (k *kind) within(c *Config) error {
-	if c.Interop && k.shared == nil {
+	if _, shares := k.shared(""); c.Interop && !shares {
 		return fmt.Errorf("with Config.Interop there are mutexes only: other kinds are not Redisson's")
 	}
 	return nil
@@ -140,13 +196,12 @@ func (k *kind) within(c *Config) error {
 // of is the lock of a name as some terms ask for it, in the dialect of a configuration.
 func (k *kind) of(name string, c *Config, t *terms) script.Lock {
 	key := c.keyOf(name)
-	if c.Interop && k.shared != nil {
-		return k.shared(key)
+	if c.Interop {
+		if l, ok := k.shared(key); ok {
+			return l
+		}
 	}
-	if k.asks != nil {
-		return k.asks(k.lock(key), t, c)
-	}
-	return k.lock(key)
+	return t.more().asks(k.lock(key))
 }
 
 // line is the name of the line in which callers of a lock stand.

@@ -123,9 +123,7 @@ func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 		return nil, &keyError{op: opAcquire, key: l.key, err: ErrClosed}
 	}
 	a.c.owners.put(l)
-	if held := a.terms.kind.held; held != nil {
-		held(l)
-	}
+	a.terms.kind.held(l)
 	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.own.Margin() == 0 && len(a.c.members) > 1 {
 		a.c.log.Debug("redlock: held by a bare majority", "key", logged(l.key), "token", l.token)
 	}

@@ -68,7 +68,7 @@ func (s *Semaphore) Limit(ctx context.Context) (int, error) {
 	if _, n, set := script.LimitOf(stored.greatest); set {
 		return n, nil
 	}
-	return s.m.terms.permits.limit, nil
+	return s.m.terms.extra.(*permitTerms).limit, nil
 }
 
 func (s *Semaphore) checkLimit(ctx context.Context, op string) error {
@@ -292,7 +292,7 @@ func (s *storedLimits) put(name string, stored int64) {
 // them, and at the head of the line the caller would keep all others out: so it leaves. It does that
 // by the word of a majority, because a member that was away may tell a limit that was raised since.
 func (c *Client) several(ctx, in context.Context, w want) (*Lease, result, error) {
-	p := w.terms.permits
+	p := w.terms.extra.(*permitTerms)
 	for {
 		p.known = c.limits.get(w.name)
 		if tooLow(p.known, p.n) {
@@ -339,6 +339,3 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 	case <-c.closed:
 	}
 }
-
-// permitsTold notes a stored limit that a member has told.
-func permitsTold(h *hold, stored int64) { h.c.limits.put(h.name(), stored) }

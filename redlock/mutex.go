@@ -3,6 +3,10 @@ package redlock
 import (
 	"context"
 	"errors"
+	"math"
+
+	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // Mutex is the exclusive lock of one name. It holds no state of its own: the *Lease that Lock
@@ -35,7 +39,7 @@ func (m *Mutex) key() string { return m.c.cfg.keyOf(m.name) }
 
 // init is mutex for memory that is there.
 func (m *Mutex) init(c *Client, k *kind, name string, opts []LockOption) {
-	*m = Mutex{c: c, name: name, terms: terms{kind: k, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold}}
+	*m = Mutex{c: c, name: name, terms: terms{kind: k, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold, extra: noExtra{}}}
 	apply(&m.terms, opts)
 }
 
@@ -128,3 +132,28 @@ func afterwards(err error, ends ...error) error {
 	}
 	return err
 }
+
+// exclusive is the kind of Client.Mutex.
+var exclusive = kind{
+	name: KindMutex, lock: script.Exclusive, rules: &besideReaders, strict: &fair, width: 1, format: 1, hooks: sharedMutex{},
+}
+
+// sharedMutex shares a mutex with Redisson.
+type sharedMutex struct{ plain }
+
+func (sharedMutex) shared(name string) (script.Lock, bool) {
+	return script.ExclusiveWithRedisson(name), true
+}
+
+// The rules of kinds without readers, as they are if others have readers of the same name.
+var (
+	besideReaders     = wait.Beside(wait.Exclusive, script.ReadersFirst)
+	fairBesideReaders = wait.Beside(wait.Fair, script.ReadersFirst)
+)
+
+// fair is the kind of Client.Mutex with Fair. The members order all callers, so each of them asks.
+var fair = kind{
+	name: KindFair, lock: script.Fair, rules: &fairBesideReaders, width: math.MaxInt, format: 2, hooks: plain{},
+}
+
+var _, _ = register(&exclusive), register(&fair)

@@ -97,10 +97,7 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 	if err := c.nested(ctx, &w); err != nil {
 		return nil, result{}, err
 	}
-	if obtain := w.terms.kind.obtain; obtain != nil {
-		return obtain(c, ctx, in, w)
-	}
-	return c.compete(ctx, in, w)
+	return w.terms.kind.obtain(c, ctx, in, w)
 }
 
 // compete gets a lock by attempts of the caller's own. A caller that waits stands in the line of the
@@ -239,10 +236,7 @@ func (w *want) line() (name string, width int) {
 	if w.terms.as != "" && w.terms.kind.width > 1 {
 		return ownNames + strconv.Itoa(len(w.name)) + w.name + w.terms.as, 1 // no lock has this name
 	}
-	if wide := w.terms.kind.wide; wide != nil {
-		return w.terms.kind.line(w.name), wide(w.terms)
-	}
-	return w.name, w.terms.kind.width
+	return w.terms.kind.line(w.name), w.terms.more().wide(w.terms.kind.width)
 }
 
 // attempts makes one attempt after the other, until one has the lock or none can have it.

@@ -42,7 +42,9 @@ type readName struct {
 // readHold is a hold that readers share. Its lease is renewed, belongs to no caller, and ends with
 // the last share.
 type readHold struct {
-	alone
+	alone   // see bond
+	noExtra // of the terms of its lease
+
 	c     *Client
 	at    readName
 	shard *readShard
@@ -122,7 +124,7 @@ func (c *Client) share(ctx, in context.Context, w want) (*Lease, result, error) 
 // form gets what is to be shared, by attempts of the caller's own.
 func (c *Client) form(ctx, in context.Context, w *want, h *readHold) (*Lease, result, error) {
 	t, began := *w.terms, time.Now()
-	t.as, t.maxHold, t.reads = "", -1, h
+	t.as, t.maxHold, t.extra = "", -1, h
 	err := ctx.Err()
 	var l *Lease
 	var res result
@@ -426,8 +428,8 @@ func (s *share) follow(*lease) bool {
 
 // readBehind is told of a writer by a push, or by the answer that grants a vote.
 func readBehind(h *hold) {
-	all := h.terms.reads
-	if all == nil {
+	all, shared := h.terms.extra.(*readHold)
+	if !shared {
 		return
 	}
 	all.shard.mu.Lock()
@@ -443,8 +445,8 @@ func readWord(l *lease, member int, word int64, sent time.Time) {
 		l.hold.downgradeAt(member)
 		return
 	}
-	all := l.hold.terms.reads
-	if all == nil {
+	all, shared := l.hold.terms.extra.(*readHold)
+	if !shared {
 		return
 	}
 	all.shard.mu.Lock()

@@ -39,7 +39,7 @@ func TestSharedReadCostsItsLeaseAlone(t *testing.T) {
 
 func TestMajorityMustSayThatNobodyWaits(t *testing.T) {
 	_, first := shared(t, &Yes{})
-	h := first.hold.terms.reads
+	h := first.hold.terms.extra.(*readHold)
 	before := h.seen
 	says := func(member int, word int64, sent time.Time) { readWord(first.lease, member, word, sent) }
 	h.c.need = 2
@@ -61,7 +61,7 @@ func TestMajorityMustSayThatNobodyWaits(t *testing.T) {
 
 func TestShareEndsInTheInstantOfItsHold(t *testing.T) {
 	_, first := shared(t, &Yes{})
-	all := first.hold.terms.reads.lease
+	all := first.hold.terms.extra.(*readHold).lease
 	all.mu.Lock()
 	all.term.End(&LostError{Key: "k", Reason: LostRefused}, time.Now())
 	all.mu.Unlock()
@@ -69,7 +69,7 @@ func TestShareEndsInTheInstantOfItsHold(t *testing.T) {
 	require.ErrorIs(t, first.Err(), ErrLost)
 
 	rw, second := shared(t, &Yes{})
-	h := second.hold.terms.reads
+	h := second.hold.terms.extra.(*readHold)
 	h.lease.lose(LostRefused)
 	require.ErrorIs(t, second.Err(), ErrLost)
 	require.Empty(t, h.shard.m, "nobody comes to it any more")

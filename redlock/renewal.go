@@ -100,11 +100,10 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	}
 	// Above 0: it is ours there, and which number it is may say more. 0: it is not. Below 0: there is
 	// another's data under the name, and nothing to be had.
-	if told := n.items[0].l.hold.terms.kind.word; told != nil { // by one script: its words mean one thing
-		for j := range c.Reply.Elems {
-			if word := c.Reply.Elems[j].Int; word > 0 { // before anything is decided by it
-				told(n.items[j].l, c.Index, word, n.sent)
-			}
+	for j := range c.Reply.Elems {
+		if word := c.Reply.Elems[j].Int; word > 0 { // before anything is decided by it
+			l := n.items[j].l
+			l.hold.terms.kind.word(l, c.Index, word, n.sent)
 		}
 	}
 	n.book(c.Index, c.State.Gen, 0, c.Reply.Elems)
@@ -170,9 +169,7 @@ func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 		ok := it.l.renewed(&it.Count, n.sent, n.manual, now)
 		if ok {
 			renewed |= 1 << j
-			if tell := it.l.hold.terms.kind.renewed; tell != nil {
-				tell(it.l)
-			}
+			it.l.hold.terms.kind.renewed(it.l)
 		}
 		if trace != nil {
 			trace.Renewed(it.l.renewal(ok, clock.Until(it.l.own.ValidUntil(), now)))

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"time"
 
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
@@ -78,7 +79,7 @@ const (
 // writeKind is the kind of RWMutex.Lock. A mutex of the same name is the same lock to the members.
 var (
 	writeKind = kind{
-		name: KindWrite, lock: script.Writing, rules: &writing, width: 1, format: 2, weaker: &readKind,
+		name: KindWrite, lock: script.Writing, rules: &writing, width: 1, format: 2, weaker: &readKind, hooks: plain{},
 	}
 	writing = wait.Writing(script.ReadersFirst)
 )
@@ -87,7 +88,22 @@ var (
 // this client's does not crowd out others; readWidth bounds what the members keep for it.
 var readKind = kind{
 	name: KindRead, lock: script.Reading, rules: &wait.Reading, width: readWidth, format: 2, together: true,
-	obtain: (*Client).share, word: readWord, behind: readBehind,
+	hooks: readHooks{},
 }
+
+var _, _ = register(&writeKind), register(&readKind)
+
+// readHooks have the readers of a client share what they hold.
+type readHooks struct{ plain }
+
+func (readHooks) obtain(c *Client, ctx, in context.Context, w want) (*Lease, result, error) {
+	return c.share(ctx, in, w)
+}
+
+func (readHooks) word(l *lease, member int, word int64, sent time.Time) {
+	readWord(l, member, word, sent)
+}
+
+func (readHooks) behind(h *hold) { readBehind(h) }
 
 const readWidth = 64

@@ -350,13 +350,20 @@ func (r recorder) Submit(c *member.Call) {
 	cl.req[r.i] = append(slices.Clip(cl.req[r.i]), m)
 }
 
+// ungathered are the hooks of a semaphore whose gathering is a step of its own.
+type ungathered struct{ permitHooks }
+
+func (ungathered) held(*lease) {}
+
+func (ungathered) left(*hold) {}
+
 func newSearch(bounds schedBounds, rules schedRules) *search {
 	s := &search{
 		bounds: bounds, rules: rules, now: time.Now(),
 		stage: scriptStage(rules.scripts), sem: permitKind,
 		calls: map[string]*scriptCall{}, members: map[string]*schedMember{}, outcomes: map[schedPlay]schedOutcome{}, stats: map[string]int{},
 	}
-	s.sem.held, s.sem.left = nil, nil // gathering is a step of its own
+	s.sem.hooks = ungathered{}
 	s.dates = s.appendTime
 	ticks := func(n int) time.Duration { return time.Duration(n) * schedTick }
 	s.cfg = Config{
@@ -419,7 +426,7 @@ func (s *search) kind(c int) *kind {
 func (s *search) terms(c int) terms {
 	t := terms{kind: s.kind(c), ttl: s.cfg.TTL, renew: s.bounds.renew}
 	if s.bounds.slots > 0 {
-		t.permits = s.permitTerms(c)
+		t.extra = s.permitTerms(c)
 	}
 	if s.w != nil && s.w.c[c].former != "" {
 		t = t.with(s.w.c[c].b.Permits())

@@ -50,7 +50,7 @@ const (
 // TryAcquire report mistakes. Without options, the client renews a lease until it is unlocked, as
 // with AutoRenew(Config.TTL). With TTL, a lease ends by itself, and its slots are free again.
 func (c *Client) Semaphore(name string, limit int, opts ...LockOption) *Semaphore {
-	t := terms{kind: &permitKind, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold, permits: &permitTerms{limit: limit, n: 1, want: -1}}
+	t := terms{kind: &permitKind, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold, extra: &permitTerms{limit: limit, n: 1, want: -1}}
 	apply(&t, opts)
 	return &Semaphore{Mutex{c: c, name: name, terms: t}}
 }
@@ -60,12 +60,13 @@ func (c *Client) Semaphore(name string, limit int, opts ...LockOption) *Semaphor
 // another caller that does the same; one Acquire with Permits cannot.
 func Permits(n int) LockOption {
 	return func(t *terms) {
-		if t.permits == nil {
+		asked, ok := t.extra.(*permitTerms)
+		if !ok {
 			t.unfit = "Permits"
 			return
 		}
-		p := *t.permits
-		p.n, t.permits = n, &p
+		p := *asked
+		p.n, t.extra = n, &p
 	}
 }
 
@@ -134,9 +135,16 @@ func (l *Lease) Slots() []Slot {
 
 // permitKind is the kind of Semaphore.
 var permitKind = kind{
-	name: KindSemaphore, lock: script.Semaphore, rules: &wait.Permits, width: permitWidth, format: 2, space: ownNames + "s",
-	wide: permitsWide, fits: permitsFit, asks: permitsAsked, obtain: (*Client).permit,
-	held: permitsHeld, mend: permitsMend, told: permitsTold, left: permitsLeft,
+	name: KindSemaphore, lock: script.Semaphore, rules: &wait.Permits, width: permitWidth, format: 2, space: ownNames + "s", hooks: permitHooks{},
+}
+
+var _ = register(&permitKind)
+
+// permitHooks are those of Semaphore.
+type permitHooks struct{ plain }
+
+func (permitHooks) obtain(c *Client, ctx, in context.Context, w want) (*Lease, result, error) {
+	return c.permit(ctx, in, w)
 }
 
 // permitTerms are what a caller asks of a semaphore. They never change: a copy has what differs.
@@ -150,35 +158,36 @@ type permitTerms struct {
 	held  permit.List // what the lease has that was handed off
 }
 
-// with returns the terms of a lease that has some permits; of another kind of lock: none.
-func (t terms) with(held permit.List) terms {
-	if t.permits != nil {
-		p := *t.permits
-		p.held, t.permits = held, &p
-	}
-	return t
+func (p *permitTerms) has() permit.List { return p.held }
+
+func (p *permitTerms) with(held permit.List) extra {
+	other := *p
+	other.held = held
+	return &other
 }
 
-// has returns what the terms of a handoff say that the lease has.
-func (t *terms) has() permit.List {
-	if t.permits == nil {
-		return nil
-	}
-	return t.permits.held
+func (p *permitTerms) slots() int { return p.limit }
+
+func (p *permitTerms) wide(int) int { return min(p.limit, permitWidth) }
+
+func (p *permitTerms) asks(l script.Lock) script.Lock {
+	return l.Asking(&script.Asked{Want: p.want, Once: p.once, Limit: p.limit, Known: p.known, N: p.n})
 }
 
-// handedOver reads what a handoff says of permits; nil: nothing.
-func handedOver(held string, limit int) *permitTerms {
+func (p *permitTerms) bounds(b *wait.Terms) { b.Permits, b.Gate = uint8(p.n), p.gate }
+
+func (permitHooks) handedOver(held string, slots int) extra {
 	l, ok := permit.Parse(held)
 	if !ok {
 		return nil
 	}
-	return &permitTerms{limit: limit, n: len(l), want: -1, held: l}
+	return &permitTerms{limit: slots, n: len(l), want: -1, held: l}
 }
 
-func permitsFit(t *terms) error {
-	switch p := t.permits; {
-	case p == nil:
+func (permitHooks) fits(t *terms) error {
+	p, ok := t.extra.(*permitTerms)
+	switch {
+	case !ok:
 		return fmt.Errorf("permits of no semaphore")
 	case p.limit < 1 || p.limit > maxLimit:
 		return fmt.Errorf("the limit is %d, must be between 1 and %d", p.limit, maxLimit)
@@ -192,13 +201,6 @@ func permitsFit(t *terms) error {
 	return nil
 }
 
-func permitsWide(t *terms) int { return min(t.permits.limit, permitWidth) }
-
-func permitsAsked(l script.Lock, t *terms, _ *Config) script.Lock {
-	p := t.permits
-	return l.Asking(&script.Asked{Want: p.want, Once: p.once, Limit: p.limit, Known: p.known, N: p.n})
-}
-
 // permit gets a permit by attempts of the caller's own. It asks first for the slot that this client
 // has given back last, so processes settle on slots of their own. If it waits, it waits in the lane
 // of any slot: else the lanes of some slots would stay longer than those of others.
@@ -208,10 +210,10 @@ func permitsAsked(l script.Lock, t *terms, _ *Config) script.Lock {
 // MemberTimeout, and it begins to ask no later than quorum.Patience of them after the call.
 func (c *Client) permit(ctx, in context.Context, w want) (l *Lease, res result, err error) {
 	t := *w.terms
-	p := *t.permits
+	p := *t.extra.(*permitTerms)
 	p.once = true
 	p.gate = uint8(int(slot.Of(c.cfg.keyOf(w.name))) % len(c.members))
-	t.permits, w.terms = &p, &t
+	t.extra, w.terms = &p, &t
 	began := time.Now()
 	for pause := time.Millisecond; ; pause *= 2 {
 		if p.want = c.slots.take(w.name); p.want >= p.limit {
@@ -241,10 +243,10 @@ func (c *Client) permit(ctx, in context.Context, w want) (l *Lease, res result, 
 	return l, res, c.unlessNone(ctx, &w, err)
 }
 
-// permitsHeld has the slots of a new lease asked for at the members that have not given them, after
+// held has the slots of a new lease asked for at the members that have not given them, after
 // two round trips. Otherwise the attempt is in line there still, and is given slots that it does not
 // use; and slots that are held elsewhere are given to others, who cannot have them.
-func permitsHeld(l *lease) {
+func (permitHooks) held(l *lease) {
 	h := l.hold
 	h.mu.Lock()
 	lacking, pause := h.b.Lacking(), max(time.Millisecond, 2*h.b.RoundTrip())
@@ -279,11 +281,14 @@ func (l *lease) gather() {
 	}
 }
 
-// permitsMend has members free what they have given beside the lease. It waits for nothing.
-func permitsMend(h *hold, to quorum.Set) { h.regain(to, h.terms.ttl, 0) }
+// mend has members free what they have given beside the lease. It waits for nothing.
+func (permitHooks) mend(h *hold, to quorum.Set, _ int64, _ time.Time) { h.regain(to, h.terms.ttl, 0) }
 
-// permitsLeft notes which slot the client gives back.
-func permitsLeft(h *hold) {
+// told notes a stored limit that a member has told.
+func (permitHooks) told(h *hold, stored int64) { h.c.limits.put(h.name(), stored) }
+
+// left notes which slot the client gives back.
+func (permitHooks) left(h *hold) {
 	h.mu.Lock()
 	p := h.b.Permits()
 	h.mu.Unlock()
