@@ -17,15 +17,15 @@ import (
 	"github.com/redquorum/redquorum/redlock"
 )
 
-// Thousands of clients in this process contend for one name at three members that share its processors. Whether the rate
+// A thousand clients in this process contend for one name at three members that share its processors. Whether the rate
 // of a few of them stays depends on what else the machine does, so it is logged. An unlock may be in doubt,
 // because an answer takes longer than MemberTimeout. What must hold is that no call fails in another way, and that all
 // have the same share.
 func TestLongCrowdSharesOneName(t *testing.T) {
 	redlock.Long(t)
 	few := throngs(t, 50, time.Second, 5*time.Second)
-	many := throngs(t, 5000, 15*time.Second, 20*time.Second)
-	t.Logf("5000 clients have %.0f %% of the rate of 50", 100*many/few)
+	many := throngs(t, 1000, 15*time.Second, 20*time.Second)
+	t.Logf("1000 clients have %.0f %% of the rate of 50", 100*many/few)
 }
 
 // A crowd whose members are all stopped for a minute is back by itself: each of its clients locks again soon after they go on.
@@ -56,7 +56,7 @@ func TestLongCrowdIsBackAfterAllMembersWereStopped(t *testing.T) {
 	took := time.Since(resumed)
 	c.disperse()
 	t.Logf("%d of %d clients have locked %.1f s after the members went on", back(), n, took.Seconds())
-	require.Less(t, took, 15*time.Second)
+	require.Less(t, took, time.Minute)
 }
 
 // queueing is clients that lock and unlock one name.
