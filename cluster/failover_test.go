@@ -82,7 +82,7 @@ func takesOver(t *testing.T, ways []takeover) {
 			t.Parallel()
 			s := start(t, redistest.ShardedConfig{Replicas: 1, Server: partly})
 			var said told
-			a, b := open(t, s, short, traced(&said)), open(t, s, short, traced(&said))
+			a, b := open(t, s, short, traced(redlock.Tracer{Guard: said.guard})), open(t, s, short, traced(redlock.Tracer{Guard: said.guard}))
 			if way.cut {
 				cut(t, s, 3)
 			}
@@ -158,11 +158,7 @@ type told struct {
 	ends map[string][]time.Time // by member
 }
 
-func (g *told) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context { return ctx }
-func (g *told) AcquireEnd(context.Context, redlock.AcquireEnd)                           {}
-
-// Guard implements redlock.GuardTracer.
-func (g *told) Guard(member, step string, until time.Time) {
+func (g *told) guard(member, step string, until time.Time) {
 	switch step {
 	case "marked", "forgot", "quarantined":
 		g.mu.Lock()
@@ -234,7 +230,7 @@ func TestLongMastersFailUnderTheirContenders(t *testing.T) {
 	var said told
 	var clients []*redlock.Client
 	for range 3 {
-		clients = append(clients, open(t, s, short, traced(&said)))
+		clients = append(clients, open(t, s, short, traced(redlock.Tracer{Guard: said.guard})))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	var contests [3]contest

@@ -133,15 +133,19 @@ var errUntold = errors.New("a lock was handed over, and it took a heartbeat to f
 
 type heardLast struct{}
 
-func (h *handOvers) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
+func (h *handOvers) tracer() redlock.Tracer {
+	return redlock.Tracer{CallStart: h.start, CallEnd: h.end, Woken: h.woken}
+}
+
+func (h *handOvers) start(ctx context.Context, _ redlock.CallStart) context.Context {
 	return context.WithValue(ctx, heardLast{}, new(atomic.Value))
 }
 
-func (h *handOvers) Woken(ctx context.Context, e redlock.Wake) {
-	ctx.Value(heardLast{}).(*atomic.Value).Store(e.By)
+func (h *handOvers) woken(ctx context.Context, _ redlock.LockName, by redlock.WakeReason) {
+	ctx.Value(heardLast{}).(*atomic.Value).Store(by)
 }
 
-func (h *handOvers) AcquireEnd(ctx context.Context, e redlock.AcquireEnd) {
+func (h *handOvers) end(ctx context.Context, e redlock.CallEnd) {
 	if e.Err != nil || !e.Waited {
 		return
 	}
@@ -181,7 +185,7 @@ func reshard(t *testing.T, config redistest.ShardedConfig, callers, moved int, l
 	heard := handOvers{untold: end}
 	var clients []*redlock.Client
 	for range max(2, callers/16) {
-		clients = append(clients, open(t, s, append([]func(*redlock.Config){unhurried, traced(&heard)}, opts...)...))
+		clients = append(clients, open(t, s, append([]func(*redlock.Config){unhurried, traced(heard.tracer())}, opts...)...))
 	}
 	from := s.Index(s.Owner(t.Context(), n))
 	var c contest

@@ -61,7 +61,7 @@ func replaced(t *testing.T, ways ...string) {
 				url[0] += "&stall_timeout=1h" // nothing ends the connection but what the Sentinels say
 			}
 			var said told
-			a, b := openAll(t, url, short, traced(&said)), openAll(t, url, short, traced(&said))
+			a, b := openAll(t, url, short, traced(redlock.Tracer{Guard: said.guard})), openAll(t, url, short, traced(redlock.Tracer{Guard: said.guard}))
 			lease := lock(t, a, "k", redlock.TTL(2*time.Second))
 			former := g.Master(t.Context())
 			switch way {

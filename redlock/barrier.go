@@ -68,16 +68,11 @@ func (b *Barrier) Wait(ctx context.Context) (round uint64, err error) {
 		return 0, &keyError{op: opBarrier, key: b.l.name, err: ErrClosed}
 	}
 	defer func() { <-b.turn }()
-	t := b.c.trace.latch
-	if t == nil {
-		round, err = b.wait(ctx, nil)
-		return round, b.c.orClosed(opBarrier, b.l.name, err)
-	}
-	start := time.Now()
-	in := t.LatchStart(ctx, LatchStart{Key: b.l.name, Op: opBarrier})
+	call, start := CallStart{Key: b.l.name, Kind: KindLatch, Op: opBarrier}, time.Now()
+	in := b.c.trace.start(ctx, call)
 	round, err = b.wait(ctx, in)
 	err = b.c.orClosed(opBarrier, b.l.name, err)
-	t.LatchEnd(in, LatchEnd{Key: b.l.name, Op: opBarrier, Err: err, Elapsed: clock.Elapsed(start, time.Now())})
+	b.c.trace.end(in, CallEnd{CallStart: call, Err: err, Elapsed: clock.Elapsed(start, time.Now())})
 	return round, err
 }
 

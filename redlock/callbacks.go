@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"log/slog"
-	"time"
 )
 
 // callbacks counts the calls of a client's Logger and Tracer that are under way. None begins after Close has returned,
@@ -13,10 +12,11 @@ type callbacks struct{ alive }
 // untilClosed has a client's Logger and Tracer called until Close has returned. A Config that Open has seen keeps what it
 // has: the client has that of its members.
 func (c *Config) untilClosed() {
-	if c.callbacks != nil || c.Logger == nil && c.Tracer == nil {
+	if c.callbacks != nil {
 		return
 	}
 	c.callbacks = &callbacks{alive{none: make(chan struct{}, 1)}}
+	c.Tracer = c.Tracer.untilClosed(c.callbacks)
 	if c.Logger != nil {
 		c.Logger = slog.New(logging{c.Logger.Handler(), c.callbacks})
 	}
@@ -64,94 +64,52 @@ func (h logging) WithGroup(name string) slog.Handler {
 	return logging{h.Handler.WithGroup(name), h.calls}
 }
 
-// tracers are the interfaces that a Tracer implements; nil where it does not.
-type tracers struct {
-	Tracer
-	lost    LostTracer
-	release ReleaseTracer
-	renew   RenewTracer
-	renewal RenewalTracer
-	member  MemberTracer
-	guard   GuardTracer
-	request RequestTracer
-	wake    WakeTracer
-	latch   LatchTracer
-}
-
-// tracing is each interface of a Tracer. It passes on what happens until Close has returned.
-type tracing struct {
-	to    tracers
-	calls *callbacks
-}
-
-// as is what passes on to an interface of a Tracer, or nil if the Tracer does not implement it.
-func as[I any](t Tracer, to *I, through I) (out I) {
-	var ok bool
-	if *to, ok = t.(I); ok {
-		out = through
+// untilClosed is the Tracer, whose functions are called until Close has returned.
+func (t Tracer) untilClosed(calls *callbacks) Tracer {
+	if f := t.CallStart; f != nil {
+		t.CallStart = func(ctx context.Context, e CallStart) context.Context {
+			calls.call(func() { ctx = f(ctx, e) })
+			return ctx
+		}
 	}
-	return out
-}
-
-func newTracers(t Tracer, calls *callbacks) tracers {
-	by := &tracing{calls: calls}
-	return tracers{
-		as[Tracer](t, &by.to.Tracer, by), as[LostTracer](t, &by.to.lost, by), as[ReleaseTracer](t, &by.to.release, by),
-		as[RenewTracer](t, &by.to.renew, by), as[RenewalTracer](t, &by.to.renewal, by), as[MemberTracer](t, &by.to.member, by),
-		as[GuardTracer](t, &by.to.guard, by), as[RequestTracer](t, &by.to.request, by), as[WakeTracer](t, &by.to.wake, by),
-		as[LatchTracer](t, &by.to.latch, by),
+	if f := t.RenewalStart; f != nil {
+		t.RenewalStart = func(ctx context.Context, e RenewalStart) context.Context {
+			calls.call(func() { ctx = f(ctx, e) })
+			return ctx
+		}
 	}
+	t.CallEnd, t.RenewalEnd, t.Request = two(calls, t.CallEnd), two(calls, t.RenewalEnd), two(calls, t.Request)
+	t.Woken, t.Member, t.Guard = three(calls, t.Woken), three(calls, t.Member), three(calls, t.Guard)
+	t.Lost, t.Released = single(calls, t.Lost), single(calls, t.Released)
+	return t
 }
 
 // call runs f, unless Close has returned.
-func (t *tracing) call(f func()) {
-	if t.calls.enter() {
-		defer t.calls.leave()
+func (s *callbacks) call(f func()) {
+	if s.enter() {
+		defer s.leave()
 		f()
 	}
 }
 
-func (t *tracing) AcquireStart(ctx context.Context, e AcquireStart) context.Context {
-	t.call(func() { ctx = t.to.AcquireStart(ctx, e) })
-	return ctx
+// single, two and three are f until Close has returned, by the number of its arguments; nil if f is.
+func single[A any](calls *callbacks, f func(A)) func(A) {
+	if f == nil {
+		return nil
+	}
+	return func(a A) { calls.call(func() { f(a) }) }
 }
 
-func (t *tracing) AcquireEnd(ctx context.Context, e AcquireEnd) {
-	t.call(func() { t.to.AcquireEnd(ctx, e) })
+func two[A, B any](calls *callbacks, f func(A, B)) func(A, B) {
+	if f == nil {
+		return nil
+	}
+	return func(a A, b B) { calls.call(func() { f(a, b) }) }
 }
 
-func (t *tracing) LatchStart(ctx context.Context, e LatchStart) context.Context {
-	t.call(func() { ctx = t.to.latch.LatchStart(ctx, e) })
-	return ctx
+func three[A, B, C any](calls *callbacks, f func(A, B, C)) func(A, B, C) {
+	if f == nil {
+		return nil
+	}
+	return func(a A, b B, c C) { calls.call(func() { f(a, b, c) }) }
 }
-
-func (t *tracing) RenewalStart(e RenewalStart) context.Context {
-	ctx := context.Background()
-	t.call(func() { ctx = t.to.renewal.RenewalStart(e) })
-	return ctx
-}
-
-func (t *tracing) LatchEnd(ctx context.Context, e LatchEnd) {
-	t.call(func() { t.to.latch.LatchEnd(ctx, e) })
-}
-
-func (t *tracing) RenewalEnd(ctx context.Context, e RenewalEnd) {
-	t.call(func() { t.to.renewal.RenewalEnd(ctx, e) })
-}
-
-func (t *tracing) Request(ctx context.Context, e Request) {
-	t.call(func() { t.to.request.Request(ctx, e) })
-}
-
-func (t *tracing) Guard(member, step string, until time.Time) {
-	t.call(func() { t.to.guard.Guard(member, step, until) })
-}
-
-func (t *tracing) Member(name string, up bool, cause error) {
-	t.call(func() { t.to.member.Member(name, up, cause) })
-}
-
-func (t *tracing) Woken(ctx context.Context, e Wake) { t.call(func() { t.to.wake.Woken(ctx, e) }) }
-func (t *tracing) Lost(e *LostError)                 { t.call(func() { t.to.lost.Lost(e) }) }
-func (t *tracing) Released(e Released)               { t.call(func() { t.to.release.Released(e) }) }
-func (t *tracing) Renewed(e Renewed)                 { t.call(func() { t.to.renew.Renewed(e) }) }

@@ -23,7 +23,7 @@ import (
 type Client struct {
 	cfg     Config
 	log     *slog.Logger
-	trace   tracers
+	trace   Tracer
 	members []member.Member
 	slotted []ability.Slotted // nil where a member is one server
 	spread  []ability.Spread  // the same
@@ -83,7 +83,7 @@ func newClient(members []member.Member, cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{
-		cfg: cfg, log: cfg.Logger, trace: newTracers(cfg.Tracer, cfg.callbacks),
+		cfg: cfg, log: cfg.Logger, trace: cfg.Tracer,
 		members: members, need: member.Majority(len(members)),
 		uuid: rand.Text(), closed: make(chan struct{}), gone: make(chan struct{}), told: make(chan struct{}),
 	}
@@ -315,8 +315,8 @@ func (l *link) Changed(st member.State) {
 		l.state, l.since = s, time.Now()
 	}
 	l.mu.Unlock()
-	if !told && l.c.trace.member != nil {
-		l.c.trace.member.Member(l.c.members[l.i].Name(), st.Up, st.Err)
+	if !told && l.c.trace.Member != nil {
+		l.c.trace.Member(l.c.members[l.i].Name(), st.Up, st.Err)
 	}
 	if st.RunID != "" || l.c.spread[l.i] != nil {
 		l.c.barDuplicates()

@@ -94,7 +94,7 @@ type Config struct {
 	Interop bool
 	// Logger receives one line per change of state. No line contains a secret. Default: no log.
 	Logger *slog.Logger
-	// Tracer receives events about acquisitions, waits, renewals and losses. nil costs nothing.
+	// Tracer receives events about acquisitions, waits, renewals and losses. Default: none.
 	Tracer Tracer
 
 	callbacks *callbacks // of Logger and Tracer

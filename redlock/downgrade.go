@@ -154,7 +154,7 @@ func (d downgraded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 		h.b.Announced(c.Index, ans.Next, ans.At)
 		h.mu.Unlock()
 	}
-	if h.c.trace.request != nil {
+	if h.c.trace.Request != nil {
 		h.requested(r, c)
 	}
 	return wait.VoteOf(ans.Outcome, ans.N > 0)

@@ -343,7 +343,7 @@ func (p *poll) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 // answered, or does not vote.
 func (e *Election) readAnswer(ctx context.Context, r *quorum.Round, c *member.Call) (s script.ElectionAnswer, ok bool) {
 	m := &e.lock
-	if m.c.trace.request != nil {
+	if m.c.trace.Request != nil {
 		m.c.requested(ctx, LockName{Kind: m.terms.kind.name, Key: m.name}, r, c)
 	}
 	if c.Outcome != member.Answered {
@@ -489,7 +489,7 @@ func (j *recorded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	}
 	for most := j.most.Load(); n > most && !j.most.CompareAndSwap(most, n); most = j.most.Load() {
 	}
-	if j.h.c.trace.request != nil {
+	if j.h.c.trace.Request != nil {
 		j.h.requested(r, c)
 	}
 	return wait.VoteOf(c.Outcome, n > 0)

@@ -33,8 +33,68 @@ func WithInterop() Option              { return func(c *Config) { c.Interop = tr
 func WithLabel(label string) Option    { return func(c *Config) { c.Label = label } }
 func WithPrefix(prefix string) Option  { return func(c *Config) { c.Prefix = prefix } }
 func WithLogger(l *slog.Logger) Option { return func(c *Config) { c.Logger = l } }
-func WithTracer(t Tracer) Option       { return func(c *Config) { c.Tracer = t } }
 func Scripts(opts ...Option) []string  { return ConfigOf(opts...).scripts() }
+
+// WithTracer has a value hear what it has methods for. Renewed is told of each lease that a RenewalEnd ranges over.
+func WithTracer(to any) Option {
+	var t Tracer
+	if x, ok := to.(interface {
+		CallStart(context.Context, CallStart) context.Context
+	}); ok {
+		t.CallStart = x.CallStart
+	}
+	if x, ok := to.(interface {
+		RenewalStart(context.Context, RenewalStart) context.Context
+	}); ok {
+		t.RenewalStart = x.RenewalStart
+	}
+	if x, ok := to.(interface {
+		CallEnd(context.Context, CallEnd)
+	}); ok {
+		t.CallEnd = x.CallEnd
+	}
+	if x, ok := to.(interface {
+		Woken(context.Context, LockName, WakeReason)
+	}); ok {
+		t.Woken = x.Woken
+	}
+	if x, ok := to.(interface {
+		RenewalEnd(context.Context, RenewalEnd)
+	}); ok {
+		t.RenewalEnd = x.RenewalEnd
+	}
+	if x, ok := to.(interface{ Renewed(LockName, bool) }); ok {
+		t.RenewalEnd = func(_ context.Context, e RenewalEnd) {
+			e.Each(func(lock LockName, ok bool) bool { x.Renewed(lock, ok); return true })
+		}
+	}
+	if x, ok := to.(interface{ Lost(*LostError) }); ok {
+		t.Lost = x.Lost
+	}
+	if x, ok := to.(interface{ Released(Released) }); ok {
+		t.Released = x.Released
+	}
+	if x, ok := to.(interface {
+		Request(context.Context, Request)
+	}); ok {
+		t.Request = x.Request
+	}
+	if x, ok := to.(interface{ Member(string, bool, error) }); ok {
+		t.Member = x.Member
+	}
+	if x, ok := to.(interface {
+		Guard(string, string, time.Time)
+	}); ok {
+		t.Guard = x.Guard
+	}
+	return func(c *Config) { c.Tracer = t }
+}
+
+// SettleRefused has a renewal settle that a majority refused for a lease, when nobody has carried that out yet.
+func SettleRefused(l *Lease) {
+	n := renewal{k: &l.c.keeper, items: []renewItem{{l: l, ttl: l.hold.terms.ttl, decided: true, lost: true}}}
+	n.settle()
+}
 
 // OpenWith is Open with options.
 func OpenWith(ctx context.Context, urls []string, opts ...Option) (*Client, error) {

@@ -860,11 +860,11 @@ func TestTracerHearsWhatHappens(t *testing.T) {
 		p.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)
 		redlock.Skew(t, cluster, "k", 5, 5, 5)
 		l := p.Hold(t, "k", redlock.AutoRenew(3*time.Second))
-		require.Equal(t, []redlock.AcquireStart{{Key: "k", Kind: redlock.KindMutex, TTL: 3 * time.Second}}, tr.starts)
+		require.Equal(t, []redlock.CallStart{{Key: "k", Kind: redlock.KindMutex, Op: "lock", TTL: 3 * time.Second}}, tr.starts)
 		end := tr.last()
 		require.GreaterOrEqual(t, end.Votes, 2)
 		end.Votes = 0
-		require.Equal(t, redlock.AcquireEnd{Key: "k", Kind: redlock.KindMutex, Token: 6, Elapsed: 10 * time.Millisecond, Validity: redlock.Validity(3*time.Second) - 10*time.Millisecond}, end)
+		require.Equal(t, redlock.CallEnd{CallStart: tr.starts[0], Token: 6, Elapsed: 10 * time.Millisecond, Validity: redlock.Validity(3*time.Second) - 10*time.Millisecond}, end)
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
 		require.Equal(t, 2, tr.renewals())

@@ -147,7 +147,6 @@ func remains(t *testing.T, servers []redistest.Server, uuid string) (out []strin
 
 // closer closes its client at the first event of one kind.
 type closer struct {
-	deaf
 	at    string
 	begun atomic.Bool
 	mu    sync.Mutex
@@ -166,20 +165,20 @@ func (x *closer) event(kind string) {
 	}
 }
 
-func (x *closer) AcquireEnd(context.Context, redlock.AcquireEnd) { x.event("AcquireEnd") }
-func (x *closer) Lost(*redlock.LostError)                        { x.event("Lost") }
-func (x *closer) Renewed(redlock.Renewed)                        { x.event("Renewed") }
-func (x *closer) Request(context.Context, redlock.Request)       { x.event("Request") }
-func (x *closer) Member(string, bool, error)                     { x.event("Member") }
-func (x *closer) Enabled(context.Context, slog.Level) bool       { return true }
-func (x *closer) Handle(context.Context, slog.Record) error      { x.event("slog"); return nil }
-func (x *closer) WithAttrs([]slog.Attr) slog.Handler             { return x }
-func (x *closer) WithGroup(string) slog.Handler                  { return x }
+func (x *closer) CallEnd(context.Context, redlock.CallEnd)  { x.event("CallEnd") }
+func (x *closer) Lost(*redlock.LostError)                   { x.event("Lost") }
+func (x *closer) Renewed(redlock.LockName, bool)            { x.event("Renewed") }
+func (x *closer) Request(context.Context, redlock.Request)  { x.event("Request") }
+func (x *closer) Member(string, bool, error)                { x.event("Member") }
+func (x *closer) Enabled(context.Context, slog.Level) bool  { return true }
+func (x *closer) Handle(context.Context, slog.Record) error { x.event("slog"); return nil }
+func (x *closer) WithAttrs([]slog.Attr) slog.Handler        { return x }
+func (x *closer) WithGroup(string) slog.Handler             { return x }
 
 // A callback runs on a goroutine that Close may wait for. Close gives it up in time, and leaves nothing behind at members
 // that are connected.
 func TestCloseFromACallbackReturnsInTimeAndCompletes(t *testing.T) {
-	for _, at := range []string{"AcquireEnd", "Lost", "Renewed", "Request", "Member", "slog", "Do"} {
+	for _, at := range []string{"CallEnd", "Lost", "Renewed", "Request", "Member", "slog", "Do"} {
 		t.Run(at, inBubble(3, func(t *testing.T, cluster *redistest.Cluster) {
 			x := &closer{at: at, took: make(chan time.Duration, 1)}
 			p := redlock.JoinAll(t, cluster, redlock.WithTracer(x), redlock.WithLogger(slog.New(x)))

@@ -895,7 +895,7 @@ func TestEventsOfALeaderTellItsKind(t *testing.T) {
 		synctest.Wait()
 		k.mu.Lock()
 		for _, event := range []string{
-			"AcquireStart", "AcquireEnd", "Woken", "Released", "Renewed true", "Renewed false", "Lost", "RenewalStart boss",
+			"CallStart", "CallEnd", "Woken", "Released", "Renewed true", "Renewed false", "Lost", "RenewalStart boss",
 			"Request wait boss", "Request proclaim boss", "Request observe boss", "Request resign boss", "Request release boss",
 		} {
 			require.Contains(t, k.heard, event)

@@ -58,9 +58,9 @@ func (s *stuck) Request(context.Context, redlock.Request)       { s.wait("reques
 func (s *stuck) Member(string, bool, error)                     { s.wait("member") }
 func (s *stuck) Guard(string, string, time.Time)                { s.wait("guard") }
 func (s *stuck) RenewalEnd(context.Context, redlock.RenewalEnd) { s.wait("renewal's end") }
-func (s *stuck) RenewalStart(redlock.RenewalStart) context.Context {
+func (s *stuck) RenewalStart(ctx context.Context, _ redlock.RenewalStart) context.Context {
 	s.wait("renewal")
-	return context.Background()
+	return ctx
 }
 func (s *stuck) Enabled(context.Context, slog.Level) bool  { return true }
 func (s *stuck) Handle(context.Context, slog.Record) error { s.wait("log"); return nil }

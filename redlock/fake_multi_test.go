@@ -705,12 +705,12 @@ func (r *setTracer) take() []string {
 	return out
 }
 
-func (r *setTracer) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
+func (r *setTracer) CallStart(ctx context.Context, e redlock.CallStart) context.Context {
 	r.lines = append(r.lines, "start "+e.Key)
 	return ctx
 }
 
-func (r *setTracer) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
+func (r *setTracer) CallEnd(_ context.Context, e redlock.CallEnd) {
 	line := "end " + e.Key
 	if errors.Is(e.Err, redlock.ErrHeld) {
 		line += " held"

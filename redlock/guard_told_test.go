@@ -15,7 +15,6 @@ import (
 
 // guardTold records what is said of each member.
 type guardTold struct {
-	deaf
 	mu    sync.Mutex
 	steps map[string][]string
 	until map[string]time.Time // of the last step

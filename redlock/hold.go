@@ -103,7 +103,7 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 		h.followed(ans.Next)
 	}
 	signal(wake)
-	if h.c.trace.request != nil {
+	if h.c.trace.Request != nil {
 		h.requested(r, c)
 	}
 	return v

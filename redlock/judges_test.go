@@ -105,31 +105,25 @@ func (r *referee) verdict(t testing.TB) {
 	require.Empty(t, r.wrong)
 }
 
-// deaf is a Tracer that hears nothing of acquisitions.
-type deaf struct{}
-
-func (deaf) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context { return ctx }
-func (deaf) AcquireEnd(context.Context, redlock.AcquireEnd)                           {}
-
 // tracer records what it hears.
 type tracer struct {
 	mu       sync.Mutex
-	starts   []redlock.AcquireStart
-	ends     []redlock.AcquireEnd
+	starts   []redlock.CallStart
+	ends     []redlock.CallEnd
 	lost     []*redlock.LostError
 	released []string
 	renewed  int
 	members  []string
 }
 
-func (tr *tracer) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
+func (tr *tracer) CallStart(ctx context.Context, e redlock.CallStart) context.Context {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.starts = append(tr.starts, e)
 	return ctx
 }
 
-func (tr *tracer) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
+func (tr *tracer) CallEnd(_ context.Context, e redlock.CallEnd) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.ends = append(tr.ends, e)
@@ -147,7 +141,7 @@ func (tr *tracer) Released(e redlock.Released) {
 	tr.released = append(tr.released, fmt.Sprint(e.Kind, " ", e.Key, " ", e.Err))
 }
 
-func (tr *tracer) Renewed(e redlock.Renewed) {
+func (tr *tracer) Renewed(redlock.LockName, bool) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.renewed++
@@ -171,11 +165,11 @@ func (tr *tracer) renewals() int {
 	return tr.renewed
 }
 
-func (tr *tracer) last() redlock.AcquireEnd {
+func (tr *tracer) last() redlock.CallEnd {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	if len(tr.ends) == 0 {
-		return redlock.AcquireEnd{}
+		return redlock.CallEnd{}
 	}
 	return tr.ends[len(tr.ends)-1]
 }

@@ -190,7 +190,7 @@ func (l *lease) ask(now time.Time) (held, ask bool) {
 }
 
 // renewing sends the renewals that are due. It is owned by the client as run is. It calls
-// RenewalTracer: one that blocks ends leases, by their validity, and does not keep any alive.
+// Tracer.RenewalStart: one that blocks ends leases, by their validity, and does not keep any alive.
 func (k *keeper) renewing() {
 	defer close(k.paused)
 	var lacking []*lease // that may lack votes of the members in at

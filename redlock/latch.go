@@ -170,14 +170,10 @@ func (l *Latch) call(ctx context.Context, op string, do func(ctx, in context.Con
 	defer l.c.alive.leave()
 	r := l.c.latches.use(l)
 	defer l.c.latches.leave(r)
-	t := l.c.trace.latch
-	if t == nil {
-		return l.c.orClosed(op, l.name, do(ctx, nil, r))
-	}
-	start := time.Now()
-	in := t.LatchStart(ctx, LatchStart{Key: l.name, Op: op})
+	call, start := CallStart{Key: l.name, Kind: KindLatch, Op: op}, time.Now()
+	in := l.c.trace.start(ctx, call)
 	err := l.c.orClosed(op, l.name, do(ctx, in, r))
-	t.LatchEnd(in, LatchEnd{Key: l.name, Op: op, Err: err, Elapsed: time.Since(start)})
+	l.c.trace.end(in, CallEnd{CallStart: call, Err: err, Elapsed: time.Since(start)})
 	return err
 }
 

@@ -251,7 +251,7 @@ type latchCall struct {
 // Judge implements quorum.Judge, on the goroutine that read the answer.
 func (k *latchCall) Judge(q *quorum.Round, c *member.Call) quorum.Vote {
 	r := k.r
-	if r.c.trace.request != nil {
+	if r.c.trace.Request != nil {
 		r.c.requested(k.in, LockName{Kind: KindLatch, Key: r.name()}, q, c)
 	}
 	s, err := latchSaid(c)

@@ -606,25 +606,21 @@ func (g *gathering) leases(ctx context.Context) *Leases {
 func (g *gathering) begin(ctx context.Context) (end func(error)) {
 	start := time.Now()
 	for i := range g.parts {
-		if p := &g.parts[i]; p.c.trace.Tracer != nil {
-			p.in = p.c.trace.AcquireStart(ctx, AcquireStart{Key: p.want.name, Kind: p.terms.kind.name, Try: g.try, TTL: p.terms.ttl})
-		}
+		p := &g.parts[i]
+		p.in = p.c.trace.start(ctx, p.called())
 	}
 	return func(err error) {
 		now := time.Now()
 		for i := range g.parts {
 			p := &g.parts[i]
-			if p.c.trace.Tracer == nil {
-				continue
+			if p.c.trace.CallEnd != nil {
+				p.c.trace.CallEnd(p.in, ended(p.called(), start, now, p.lease, p.res, err))
 			}
-			e := AcquireEnd{
-				Key: p.want.name, Kind: p.terms.kind.name, Err: err, Elapsed: clock.Elapsed(start, now),
-				Votes: p.res.In.Len(), SecondRound: p.res.Raised, Waited: p.res.waited,
-			}
-			if err == nil {
-				e.Token, e.Validity = p.lease.Token(), clock.Until(p.lease.ValidUntil(), now)
-			}
-			p.c.trace.AcquireEnd(p.in, e)
 		}
 	}
+}
+
+// called is the call as the tracer hears of it.
+func (p *part) called() CallStart {
+	return CallStart{Key: p.want.name, Kind: p.terms.kind.name, Op: p.want.op, Try: p.want.try, TTL: p.terms.ttl}
 }

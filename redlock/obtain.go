@@ -65,22 +65,28 @@ func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 	if err := w.terms.check(&c.cfg); err != nil {
 		return nil, badInput(w.op, "%v", err)
 	}
-	if c.trace.Tracer == nil {
-		lease, _, err := c.obtain(ctx, nil, w)
-		return lease, c.withWho(ctx, w, err)
+	call, start := CallStart{Key: w.name, Kind: w.terms.kind.name, Op: w.op, Try: w.try, TTL: w.terms.ttl}, time.Time{}
+	if c.trace.CallEnd != nil {
+		start = time.Now()
 	}
-	start := time.Now()
-	in := c.trace.AcquireStart(ctx, AcquireStart{Key: w.name, Kind: w.terms.kind.name, Try: w.try, TTL: w.terms.ttl})
+	in := c.trace.start(ctx, call)
 	lease, res, err := c.obtain(ctx, in, w)
-	e := AcquireEnd{
-		Key: w.name, Kind: w.terms.kind.name, Err: err, Elapsed: clock.Elapsed(start, time.Now()),
+	if c.trace.CallEnd != nil {
+		c.trace.CallEnd(in, ended(call, start, time.Now(), lease, res, err))
+	}
+	return lease, c.withWho(ctx, w, err)
+}
+
+// ended describes the end of a call that was to get a lease.
+func ended(call CallStart, start, now time.Time, lease *Lease, res result, err error) CallEnd {
+	e := CallEnd{
+		CallStart: call, Err: err, Elapsed: clock.Elapsed(start, now),
 		Votes: res.In.Len(), SecondRound: res.Raised, Waited: res.waited,
 	}
 	if err == nil {
-		e.Token, e.Validity = lease.Token(), clock.Until(lease.ValidUntil(), time.Now())
+		e.Token, e.Validity = lease.Token(), clock.Until(lease.ValidUntil(), now)
 	}
-	c.trace.AcquireEnd(in, e)
-	return lease, c.withWho(ctx, w, err)
+	return e
 }
 
 // obtain gets a lock by re-entry or as its kind does. in is the context of the acquisition for the

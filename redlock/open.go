@@ -284,8 +284,8 @@ func (c Config) guard(members int) *node.Guard {
 	case GuardOff:
 		g.Mode = node.GuardOff
 	}
-	if t := newTracers(c.Tracer, c.callbacks).guard; t != nil {
-		g.Event = func(e node.GuardEvent) { t.Guard(e.Member, e.Step, e.Until) }
+	if tell := c.Tracer.Guard; tell != nil {
+		g.Event = func(e node.GuardEvent) { tell(e.Member, e.Step, e.Until) }
 	}
 	return node.NewGuard(g)
 }

@@ -216,13 +216,15 @@ func (tr *tracerOfNames) all() []string {
 	return slices.Compact(slices.Sorted(slices.Values(tr.names)))
 }
 
-func (tr *tracerOfNames) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
+func (tr *tracerOfNames) CallStart(ctx context.Context, e redlock.CallStart) context.Context {
 	tr.note(e.Key)
 	return ctx
 }
-func (tr *tracerOfNames) AcquireEnd(_ context.Context, e redlock.AcquireEnd) { tr.note(e.Key) }
-func (tr *tracerOfNames) Released(e redlock.Released)                        { tr.note(e.Key) }
-func (tr *tracerOfNames) Woken(_ context.Context, e redlock.Wake)            { tr.note(e.Key) }
+func (tr *tracerOfNames) CallEnd(_ context.Context, e redlock.CallEnd) { tr.note(e.Key) }
+func (tr *tracerOfNames) Released(e redlock.Released)                  { tr.note(e.Key) }
+func (tr *tracerOfNames) Woken(_ context.Context, lock redlock.LockName, _ redlock.WakeReason) {
+	tr.note(lock.Key)
+}
 
 func TestPrefixIsAsIfItWereWrittenIntoTheName(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {

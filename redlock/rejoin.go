@@ -134,7 +134,7 @@ func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 		h.b.GaveUp(i)
 	}
 	h.mu.Unlock()
-	if h.c.trace.request != nil {
+	if h.c.trace.Request != nil {
 		h.requested(round, c)
 	}
 	h.rejoined(round, c)

@@ -22,7 +22,7 @@ type renewal struct {
 	manual bool            // asked for by a caller, who waits for the round
 	adopt  bool            // not known to be held: nothing is given back to members that do not have it
 	ctx    context.Context // of the caller, or of the round's own trace; or nil
-	trace  *renewalTrace   // nil without a RenewalTracer, and for a caller's
+	trace  *renewalTrace   // nil if nobody wants to know
 
 	mu    sync.Mutex // guards the counts of the items; never held around Submit
 	items []renewItem
@@ -44,8 +44,8 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round { return k.start
 // start submits a renewal whose answers go to j.
 func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round {
 	n.k, n.sent = k, now
-	if t := k.c.trace.renewal; t != nil && !n.manual {
-		n.traced(t)
+	if t := &k.c.trace; t.RenewalStart != nil || t.RenewalEnd != nil {
+		n.traced(t.RenewalStart)
 	}
 	h, delivery := n.items[0].l.hold, member.Delivery{Late: !n.manual}
 	if n.moves() {
@@ -117,7 +117,7 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 
 // requested tells the tracer.
 func (n *renewal) requested(r *quorum.Round, c *member.Call) {
-	if n.k.c.trace.request == nil {
+	if n.k.c.trace.Request == nil {
 		return
 	}
 	var lock LockName // of several: none
@@ -162,7 +162,7 @@ func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 	if won|lost == 0 {
 		return
 	}
-	now, trace := time.Now(), n.k.c.trace.renew
+	now := time.Now()
 	var renewed uint64
 	for j := range among(won) {
 		it := &n.items[j]
@@ -170,9 +170,6 @@ func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 		if ok {
 			renewed |= 1 << j
 			it.l.hold.terms.kind.renewed(it.l)
-		}
-		if trace != nil {
-			trace.Renewed(it.l.renewal(ok, clock.Until(it.l.own.ValidUntil(), now)))
 		}
 	}
 	var next time.Time
@@ -183,9 +180,6 @@ func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 	n.k.nudgeLocked(next, now)
 	n.k.mu.Unlock()
 	for j := range among(lost) {
-		if trace != nil {
-			trace.Renewed(n.items[j].l.renewal(false, 0))
-		}
 		n.lose(n.items[j].l)
 	}
 	n.mu.Lock()
@@ -286,7 +280,7 @@ type rejoinJudge struct {
 // Judge counts a member that took the lease back as a vote of the renewal: it did so after the
 // renewal was sent.
 func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
-	if r.n.k.c.trace.request != nil {
+	if r.n.k.c.trace.Request != nil {
 		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.hold.lock(), round, c)
 	}
 	took := c.Outcome == member.Answered && c.Reply.Int > 0

@@ -389,7 +389,7 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 			members[i] = recorder{s, c, i}
 		}
 		stub := &Client{
-			cfg: s.cfg, log: s.cfg.Logger, trace: newTracers(nil, nil), members: members,
+			cfg: s.cfg, log: s.cfg.Logger, members: members,
 			briefed: make([]ability.Briefed, len(members)), spread: make([]ability.Spread, len(members)),
 			need: member.Majority(schedMembers), uuid: clientID(c), closed: make(chan struct{}),
 		}

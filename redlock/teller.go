@@ -4,7 +4,7 @@ import (
 	"sync"
 )
 
-// teller tells Logger and LostTracer of leases that were lost, in order, on a goroutine of its own: one that blocks
+// teller tells Logger and Tracer of leases that were lost, in order, on a goroutine of its own: one that blocks
 // holds up neither the end of another lease nor the reader of a member.
 type teller struct {
 	c    *Client
@@ -46,8 +46,8 @@ func (t *teller) run() {
 		t.mu.Unlock()
 		for _, err := range lost {
 			t.c.log.Warn("redlock: lease lost", "key", logged(err.Key), "token", err.Token, "reason", string(err.Reason))
-			if t.c.trace.lost != nil {
-				t.c.trace.lost.Lost(err)
+			if t.c.trace.Lost != nil {
+				t.c.trace.Lost(err)
 			}
 		}
 		if missed > 0 {

@@ -11,47 +11,71 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// Tracer receives events about what a client does, for metrics and spans. To receive further
-// events, implement the optional interfaces below on the same value. The client looks for them
-// once, in New.
+// Tracer has functions that receive events about what a client does, for metrics and spans. A
+// function that is nil hears nothing and costs nothing.
 //
-// The client calls these methods concurrently, and never under a mutex of the library. They must be
-// quick, because some run on the goroutine that reads a member's answers. No event holds a secret.
-type Tracer interface {
-	// AcquireStart is called when Lock or TryLock begins. The context that it returns goes to
-	// AcquireEnd, and to the events of RequestTracer and WakeTracer that belong to this
-	// acquisition.
-	AcquireStart(ctx context.Context, e AcquireStart) context.Context
-	// AcquireEnd is called when Lock or TryLock returns.
-	AcquireEnd(ctx context.Context, e AcquireEnd)
+// The client calls them concurrently, and never under a mutex of the library. They must be quick,
+// because some run on the goroutine that reads a member's answers. No event holds a secret.
+type Tracer struct {
+	// CallStart is called when a call begins that gets a lock, or that is about a latch or a barrier.
+	// The context that it returns goes to CallEnd, and to Request and Woken for what belongs to the
+	// call. A request that carries the arrivals of several calls belongs to the last of them.
+	CallStart func(ctx context.Context, e CallStart) context.Context
+	// CallEnd is called when such a call returns.
+	CallEnd func(ctx context.Context, e CallEnd)
+	// Woken is called when something wakes a Lock that waits.
+	Woken func(ctx context.Context, lock LockName, by WakeReason)
+	// RenewalStart is called before a renewal is sent: a round of the client, which is one script for up
+	// to 64 leases, an Extend or an Adopt. ctx is that of the caller, or context.Background() for the
+	// client's own. The context that is returned goes to RenewalEnd, and to Request for each request.
+	RenewalStart func(ctx context.Context, e RenewalStart) context.Context
+	// RenewalEnd is called once for each: when all of its leases are decided, or when every member has
+	// answered or failed. Members may still answer later.
+	RenewalEnd func(ctx context.Context, e RenewalEnd)
+	// Lost is called for a lease that ended although its holder did not end it. A permit of a fixed TTL
+	// is none of them.
+	Lost func(e *LostError)
+	// Released is called when Unlock returns.
+	Released func(e Released)
+	// Request is called for every request about a lock that was sent to a member, when the answer
+	// arrives, on the goroutine that read it, or when it is known that no answer will come. The event of
+	// a late answer comes after the end of its call. ctx is that of the call; of a release, that of
+	// Unlock.
+	Request func(ctx context.Context, e Request)
+	// Member is called when a member comes up or goes down.
+	Member func(name string, up bool, cause error)
+	// Guard is called for each step of the restart guard at a member:
+	//
+	//   - "marked" and "forgot": this client marked the member.
+	//   - "quarantined": the client found the member in quarantine. until is the end of the quarantine.
+	//   - "lifted": the quarantine is over. until is the moment from which the member votes.
+	//   - "restored": the counters were restored from other members.
+	//   - "tokens_by_clock": tokens continue from the member's clock.
+	Guard func(member, step string, until time.Time)
 }
 
-// AcquireStart describes a Lock or TryLock that begins.
-type AcquireStart struct {
+// CallStart describes a call that begins. Op is what errors call it: lock, try lock, read lock, try
+// read lock, acquire permit, try acquire permit, campaign; of KindLatch count down, arrive, await,
+// remaining, delete latch, wait at barrier.
+type CallStart struct {
 	Key  string
 	Kind Kind
-	Try  bool
-	TTL  time.Duration
+	Op   string
+	Try  bool          // it does not wait
+	TTL  time.Duration // of the lease; 0 of KindLatch
 }
 
-// AcquireEnd describes how a Lock or TryLock ended. Err is nil for a grant.
-type AcquireEnd struct {
-	Key         string
-	Kind        Kind
+// CallEnd describes how a call ended. Err is nil for a success. What follows Elapsed is of a lease.
+type CallEnd struct {
+	CallStart
 	Err         error
+	Elapsed     time.Duration // duration of the whole call
 	Token       uint64
 	Votes       int           // members whose votes counted for the grant; 0 without one
-	Elapsed     time.Duration // duration of the whole call
 	Validity    time.Duration // what was left when the call returned
 	SecondRound bool          // the counters disagreed, so the token needed a raise
 	Waited      bool          // the call had to wait for the lock
 }
-
-// LostTracer receives leases that ended although their holder did not end them. A permit of a fixed TTL is none of them.
-type LostTracer interface{ Lost(e *LostError) }
-
-// ReleaseTracer receives unlocks.
-type ReleaseTracer interface{ Released(e Released) }
 
 // Released describes an Unlock. Err is what Unlock returned.
 type Released struct {
@@ -61,43 +85,16 @@ type Released struct {
 	Err  error
 }
 
-// RenewTracer receives what became of each lease that was to be renewed, also by an Extend. The rounds of the client, which
-// renew many leases at once, are for RenewalTracer.
-type RenewTracer interface{ Renewed(e Renewed) }
-
-// Renewed describes the renewal of one lease.
-type Renewed struct {
-	Key      string
-	Kind     Kind
-	OK       bool          // a majority renewed the lease before it ended; else it is lost
-	Validity time.Duration // what was left then, if OK
-}
-
-func (l *lease) renewal(ok bool, validity time.Duration) Renewed {
-	return Renewed{Key: l.key, Kind: l.hold.terms.kind.name, OK: ok, Validity: validity}
-}
-
-// RenewalTracer receives the rounds in which the client renews leases by itself. A round sends one
-// script for up to 64 leases to all members. An Extend is no such round.
-type RenewalTracer interface {
-	// RenewalStart is called before the round is sent. The context that it returns goes to
-	// RenewalEnd, and to the RequestTracer for each request of the round.
-	RenewalStart(e RenewalStart) context.Context
-	// RenewalEnd is called once for each round: when all of its leases are decided, or when every
-	// member has answered or failed. Members may still answer later.
-	RenewalEnd(ctx context.Context, e RenewalEnd)
-}
-
-// RenewalStart describes a round of renewals that begins.
+// RenewalStart describes a renewal that begins.
 type RenewalStart struct {
 	Leases int
-	// Each ranges over the leases. It yields each lock with the context that AcquireStart returned
-	// for it. The context is context.Background() for an adopted lease. Each may be used only
-	// during the call.
+	// Each ranges over the leases. It yields each lock with the context that CallStart returned for
+	// it. The context is context.Background() for an adopted lease. Each may be used only during the
+	// call.
 	Each iter.Seq2[LockName, context.Context]
 }
 
-// RenewalEnd describes how a round of renewals ended.
+// RenewalEnd describes how a renewal ended.
 type RenewalEnd struct {
 	Leases    int
 	Renewed   int // a majority renewed them, and they had not ended meanwhile
@@ -107,33 +104,9 @@ type RenewalEnd struct {
 	Need      int // answers that decide
 	Elapsed   time.Duration
 	Validity  time.Duration // the least that is left of any renewed lease
-}
-
-// MemberTracer receives members that come up and go down.
-type MemberTracer interface {
-	Member(name string, up bool, cause error)
-}
-
-// GuardTracer receives each step of the restart guard at a member:
-//
-//   - "marked" and "forgot": this client marked the member.
-//   - "quarantined": the client found the member in quarantine. until is the end of the quarantine.
-//   - "lifted": the quarantine is over. until is the moment from which the member votes.
-//   - "restored": the counters were restored from other members.
-//   - "tokens_by_clock": tokens continue from the member's clock.
-type GuardTracer interface {
-	Guard(member, step string, until time.Time)
-}
-
-// RequestTracer receives every request about a lock that was sent to a member. The event comes when
-// the answer arrives, or when it is known that no answer will come. The event of a late answer
-// comes after the end of its acquisition.
-type RequestTracer interface {
-	// Request is called on the goroutine that read the answer. ctx is the context of the
-	// acquisition. For a release it is that of Unlock, and for an Extend that of Extend. For a
-	// renewal by the client it is that of RenewalStart, or context.Background() without a
-	// RenewalTracer.
-	Request(ctx context.Context, e Request)
+	// Each ranges over the leases that are decided. It yields each lock with true if its lease was
+	// renewed. It may be used only during the call.
+	Each iter.Seq2[LockName, bool]
 }
 
 // Request describes one command to one member.
@@ -151,42 +124,6 @@ type Request struct {
 	Err error
 }
 
-// LatchTracer receives the calls about latches, which nobody acquires.
-type LatchTracer interface {
-	// LatchStart is called when a call begins. The context that it returns goes to LatchEnd, and to
-	// the RequestTracer for each request of the call. A request that carries the arrivals of several
-	// calls belongs to the last of them.
-	LatchStart(ctx context.Context, e LatchStart) context.Context
-	// LatchEnd is called when the call returns.
-	LatchEnd(ctx context.Context, e LatchEnd)
-}
-
-// LatchStart describes a call about a latch that begins.
-type LatchStart struct {
-	Key string
-	Op  string // count down, arrive, await, remaining, delete latch, wait at barrier
-}
-
-// LatchEnd describes how a call about a latch ended.
-type LatchEnd struct {
-	Key     string
-	Op      string
-	Err     error
-	Elapsed time.Duration
-}
-
-// WakeTracer receives what wakes a Lock that waits.
-type WakeTracer interface {
-	Woken(ctx context.Context, e Wake)
-}
-
-// Wake describes one such event.
-type Wake struct {
-	Key  string
-	Kind Kind
-	By   WakeReason
-}
-
 // WakeReason says what woke a waiting Lock.
 type WakeReason string
 
@@ -200,6 +137,23 @@ const (
 	WokenByExpiry WakeReason = "expiry"
 	WokenByMember WakeReason = "member" // a member can be asked that could not be asked before
 )
+
+// start tells that a call begins, and returns the context of its events; nil: none is wanted.
+func (t *Tracer) start(ctx context.Context, e CallStart) context.Context {
+	switch {
+	case t.CallStart != nil:
+		return t.CallStart(ctx, e)
+	case t.CallEnd == nil && t.Request == nil && t.Woken == nil:
+		return nil
+	}
+	return ctx
+}
+
+func (t *Tracer) end(ctx context.Context, e CallEnd) {
+	if t.CallEnd != nil {
+		t.CallEnd(ctx, e)
+	}
+}
 
 // traced is where the requests about a hold belong.
 type traced struct{ acquire, unlock context.Context }
@@ -216,7 +170,7 @@ func (c *Client) requested(ctx context.Context, lock LockName, r *quorum.Round, 
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	c.trace.request.Request(ctx, Request{
+	c.trace.Request(ctx, Request{
 		Key: lock.Key, Kind: lock.Kind, Member: c.members[call.Index].Name(), Op: r.Op, Sent: r.Sent, Took: clock.Elapsed(r.Sent, at), Err: call.Err,
 	})
 }
@@ -238,7 +192,7 @@ func (h *hold) requested(r *quorum.Round, call *member.Call) {
 
 // unlocking makes ctx the one that the release belongs to.
 func (h *hold) unlocking(ctx context.Context) {
-	if h.c.trace.request == nil {
+	if h.c.trace.Request == nil {
 		return
 	}
 	h.mu.Lock()
@@ -251,32 +205,36 @@ func (h *hold) unlocking(ctx context.Context) {
 
 // woken tells what moves the attempt that gathers the hold.
 func (h *hold) woken(by WakeReason) {
-	t := h.c.trace.wake
-	if t == nil || by == "" {
+	if h.c.trace.Woken == nil || by == "" {
 		return
 	}
 	ctx := context.Background()
 	if h.traced != nil {
 		ctx = h.traced.acquire
 	}
-	t.Woken(ctx, Wake{Key: h.name(), Kind: h.terms.kind.name, By: by})
+	h.c.trace.Woken(ctx, h.lock(), by)
 }
 
-// renewalTrace is what a round of renewals collects for its tracer. Guarded by renewal.mu.
+// renewalTrace is what a renewal collects for the tracer. Guarded by renewal.mu.
 type renewalTrace struct {
-	left     int // calls that are not done, those of rejoin among them
-	answered int // members
-	renewed  int
-	refused  int
-	decided  int
+	left     int    // calls that are not done, those of rejoin among them
+	answered int    // members
+	renewed  uint64 // by item, as those below
+	refused  uint64
+	decided  uint64
 	end      time.Time // the earliest validity of a lease that was renewed
 	told     bool
 }
 
-// traced begins the trace of a round.
-func (n *renewal) traced(t RenewalTracer) {
-	n.trace = &renewalTrace{left: len(n.k.c.members)}
-	n.ctx = t.RenewalStart(RenewalStart{Leases: len(n.items), Each: func(yield func(LockName, context.Context) bool) {
+// traced begins the trace of a renewal.
+func (n *renewal) traced(start func(ctx context.Context, e RenewalStart) context.Context) {
+	if n.ctx == nil {
+		n.ctx = context.Background()
+	}
+	if n.trace = (&renewalTrace{left: len(n.k.c.members)}); start == nil {
+		return
+	}
+	n.ctx = start(n.ctx, RenewalStart{Leases: len(n.items), Each: func(yield func(LockName, context.Context) bool) {
 		for i := range n.items {
 			l := n.items[i].l
 			ctx := context.Background()
@@ -295,9 +253,9 @@ func (n *renewal) traced(t RenewalTracer) {
 // countLocked books what was decided of some leases.
 func (n *renewal) countLocked(renewed, lost, decided uint64) {
 	t := n.trace
-	t.renewed += bits.OnesCount64(renewed)
-	t.refused += bits.OnesCount64(lost)
-	t.decided += bits.OnesCount64(decided)
+	t.renewed |= renewed
+	t.refused |= lost
+	t.decided |= decided
 	for j := range among(renewed) {
 		if end := n.end(n.items[j].TTL()); t.end.IsZero() || end.Before(t.end) {
 			t.end = end
@@ -305,7 +263,7 @@ func (n *renewal) countLocked(renewed, lost, decided uint64) {
 	}
 }
 
-// heard is called when a call of the round is done, and everything that followed from it.
+// heard is called when a call of the renewal is done, and everything that followed from it.
 func (n *renewal) heard(answered bool) {
 	t := n.trace
 	if t == nil {
@@ -316,20 +274,28 @@ func (n *renewal) heard(answered bool) {
 	if answered {
 		t.answered++
 	}
-	tell := !t.told && (t.left == 0 || t.decided == len(n.items))
+	decided := bits.OnesCount64(t.decided)
+	tell := !t.told && (t.left == 0 || decided == len(n.items))
 	t.told = t.told || tell
 	e := RenewalEnd{
-		Leases: len(n.items), Renewed: t.renewed, Refused: t.refused, Undecided: len(n.items) - t.decided,
+		Leases: len(n.items), Renewed: bits.OnesCount64(t.renewed), Refused: bits.OnesCount64(t.refused), Undecided: len(n.items) - decided,
 		Members: t.answered, Need: n.k.c.need,
 	}
-	end := t.end
+	end, renewed, which := t.end, t.renewed, t.decided
 	n.mu.Unlock()
-	if !tell {
+	if !tell || n.k.c.trace.RenewalEnd == nil {
 		return
 	}
 	now := time.Now()
 	if e.Elapsed = clock.Elapsed(n.sent, now); !end.IsZero() {
 		e.Validity = max(0, clock.Until(end, now))
 	}
-	n.k.c.trace.renewal.RenewalEnd(n.ctx, e)
+	e.Each = func(yield func(LockName, bool) bool) {
+		for j := range among(which) {
+			if !yield(n.items[j].l.hold.lock(), renewed&(1<<j) != 0) {
+				return
+			}
+		}
+	}
+	n.k.c.trace.RenewalEnd(n.ctx, e)
 }

@@ -22,11 +22,10 @@ import (
 
 // listener is a tracer that hears of requests and of what wakes waiters, and where each belongs.
 type listener struct {
-	deaf
 	mu       sync.Mutex
 	requests []redlock.Request
 	in       []string // what the context says of each
-	wakes    []redlock.Wake
+	wakes    []string
 	wakesIn  []string
 }
 
@@ -36,7 +35,7 @@ func at(ctx context.Context, where string) context.Context {
 	return context.WithValue(ctx, whereKey{}, where)
 }
 
-func (li *listener) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
+func (li *listener) CallStart(ctx context.Context, _ redlock.CallStart) context.Context {
 	return at(ctx, fmt.Sprint(ctx.Value(whereKey{}), "/acquire"))
 }
 func (li *listener) Request(ctx context.Context, e redlock.Request) {
@@ -46,10 +45,10 @@ func (li *listener) Request(ctx context.Context, e redlock.Request) {
 	li.in = append(li.in, fmt.Sprint(ctx.Value(whereKey{})))
 }
 
-func (li *listener) Woken(ctx context.Context, e redlock.Wake) {
+func (li *listener) Woken(ctx context.Context, lock redlock.LockName, by redlock.WakeReason) {
 	li.mu.Lock()
 	defer li.mu.Unlock()
-	li.wakes = append(li.wakes, e)
+	li.wakes = append(li.wakes, fmt.Sprint(lock.Key, " ", by))
 	li.wakesIn = append(li.wakesIn, fmt.Sprint(ctx.Value(whereKey{})))
 }
 
@@ -71,7 +70,7 @@ func (li *listener) woken() map[string]int {
 	defer li.mu.Unlock()
 	n := make(map[string]int)
 	for i, e := range li.wakes {
-		n[fmt.Sprint(e.Key, " ", e.By, " ", li.wakesIn[i])]++
+		n[e+" "+li.wakesIn[i]]++
 	}
 	li.wakes, li.wakesIn = nil, nil
 	return n
@@ -147,7 +146,7 @@ type rounds struct {
 	began, ended []string
 }
 
-func (r *rounds) RenewalStart(e redlock.RenewalStart) context.Context {
+func (r *rounds) RenewalStart(_ context.Context, e redlock.RenewalStart) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
@@ -191,7 +190,8 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		began, ended := r.told()
-		require.Empty(t, append(began, ended...), "an Extend is no round of the client's")
+		require.Equal(t, []string{"1 [a a/acquire]", "1 [b b/acquire]"}, began)
+		require.Len(t, ended, 2, "an Extend is a renewal of one lease")
 		r.take(p)
 		time.Sleep(10 * time.Second)
 		began, ended = r.told()
@@ -299,33 +299,13 @@ func TestMembersTellHowFarTheirClocksAreFromOurs(t *testing.T) {
 	})
 }
 
-// refusals holds up the goroutine that books the refusal which decides.
-type refusals struct {
-	listener
-	hold chan struct{}
-}
-
-func (r *refusals) Renewed(e redlock.Renewed) {
-	if !e.OK {
-		<-r.hold
-	}
-}
-
 // The answers are read on a goroutine per member: the one that decides may come to its work after the
 // others have ended the round. Extend must not say that the old validity stands.
 func TestExtendThatAMajorityRefusesIsALossWhoeverBooksIt(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		slow := &refusals{hold: make(chan struct{})}
-		p, other := another(t, d, redlock.WithTracer(slow), redlock.Quiet), another(t, d, redlock.Quiet)
-		p.Slow(0, time.Millisecond, 2*time.Millisecond)
-		lease := p.Hold(t, "k")
-		time.Sleep(10 * time.Millisecond)
-		require.NoError(t, rt.Err(other.ForceUnlock(t.Context(), "k")))
-		blocker := other.Hold(t, "k") // so that no member takes the lease back
-		err := lease.Extend(t.Context(), 30*time.Second)
-		close(slow.hold)
-		require.ErrorIs(t, err, redlock.ErrLost)
-		require.NoError(t, blocker.Unlock(t.Context()))
+		lease := another(t, d, redlock.Quiet).Hold(t, "k")
+		redlock.SettleRefused(lease)
+		require.ErrorIs(t, lease.Err(), redlock.ErrLost)
 	})
 }
 
@@ -341,26 +321,29 @@ func (k *kindListener) hear(event string, kind redlock.Kind) {
 	k.heard[event] = kind
 }
 
-func (k *kindListener) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
-	k.hear("AcquireStart", e.Kind)
+func (k *kindListener) CallStart(ctx context.Context, e redlock.CallStart) context.Context {
+	k.hear("CallStart", e.Kind)
 	return ctx
 }
-func (k *kindListener) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
-	k.hear("AcquireEnd", e.Kind)
+func (k *kindListener) CallEnd(_ context.Context, e redlock.CallEnd) {
+	k.hear("CallEnd", e.Kind)
 }
-func (k *kindListener) Lost(e *redlock.LostError)               { k.hear("Lost", e.Kind) }
-func (k *kindListener) Released(e redlock.Released)             { k.hear("Released", e.Kind) }
-func (k *kindListener) Renewed(e redlock.Renewed)               { k.hear(fmt.Sprint("Renewed ", e.OK), e.Kind) }
-func (k *kindListener) Woken(_ context.Context, e redlock.Wake) { k.hear("Woken", e.Kind) }
+func (k *kindListener) Lost(e *redlock.LostError)   { k.hear("Lost", e.Kind) }
+func (k *kindListener) Released(e redlock.Released) { k.hear("Released", e.Kind) }
+func (k *kindListener) Renewed(l redlock.LockName, ok bool) {
+	k.hear(fmt.Sprint("Renewed ", ok), l.Kind)
+}
+func (k *kindListener) Woken(_ context.Context, l redlock.LockName, _ redlock.WakeReason) {
+	k.hear("Woken", l.Kind)
+}
 func (k *kindListener) Request(_ context.Context, e redlock.Request) {
 	k.hear("Request "+e.Op+" "+e.Key, e.Kind)
 }
-func (k *kindListener) RenewalEnd(context.Context, redlock.RenewalEnd) {}
-func (k *kindListener) RenewalStart(e redlock.RenewalStart) context.Context {
+func (k *kindListener) RenewalStart(ctx context.Context, e redlock.RenewalStart) context.Context {
 	for lock := range e.Each {
 		k.hear("RenewalStart "+lock.Key, lock.Kind)
 	}
-	return context.Background()
+	return ctx
 }
 
 func TestStatsCountWhatIsHeldAndWhoWaits(t *testing.T) {

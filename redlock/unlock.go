@@ -104,8 +104,8 @@ func (l *lease) unlocked(r *quorum.Round, v quorum.Verdict, cause error) error {
 }
 
 func (l *lease) tellReleased(err error) {
-	if l.c.trace.release != nil {
-		l.c.trace.release.Released(Released{Key: l.key, Kind: l.hold.terms.kind.name, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
+	if l.c.trace.Released != nil {
+		l.c.trace.Released(Released{Key: l.key, Kind: l.hold.terms.kind.name, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
 	}
 }
 

@@ -32,7 +32,7 @@ type redquorum struct {
 	counts  redquorumCounts
 }
 
-// redquorumCounts is the tracer: it only counts.
+// redquorumCounts has the tracer: it only counts.
 type redquorumCounts struct {
 	acquired, second, renewed atomic.Int64
 
@@ -40,28 +40,25 @@ type redquorumCounts struct {
 	lost  atomic.Int64
 }
 
-func (c *redquorumCounts) Member(name string, up bool, _ error) {
+func (c *redquorumCounts) tracer() redlock.Tracer {
+	return redlock.Tracer{
+		CallEnd: c.ended, Member: c.member,
+		RenewalEnd: func(_ context.Context, e redlock.RenewalEnd) { c.renewed.Add(int64(e.Renewed)) },
+	}
+}
+
+func (c *redquorumCounts) member(name string, up bool, _ error) {
 	if !up && name != c.first {
 		c.lost.Add(1)
 	}
 }
 
-func (*redquorumCounts) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
-	return ctx
-}
-
-func (c *redquorumCounts) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
-	if e.Err == nil {
+func (c *redquorumCounts) ended(_ context.Context, e redlock.CallEnd) {
+	if e.Err == nil && e.Kind != redlock.KindLatch {
 		c.acquired.Add(1)
 		if e.SecondRound {
 			c.second.Add(1)
 		}
-	}
-}
-
-func (c *redquorumCounts) Renewed(e redlock.Renewed) {
-	if e.OK {
-		c.renewed.Add(1)
 	}
 }
 
@@ -89,7 +86,7 @@ func dialRedquorum(ctx context.Context, env Env) (*redquorum, error) {
 	if env.Renew || env.readers() || env.Shape == Leading { // its readers share renewed leases only
 		l.options[0] = redlock.AutoRenew(env.Lease)
 	}
-	cfg := redlock.Config{FreshMembers: true, Tracer: &l.counts}
+	cfg := redlock.Config{FreshMembers: true, Tracer: l.counts.tracer()}
 	if env.Shape == Returning {
 		cfg.MaxTTL = env.Lease
 	}

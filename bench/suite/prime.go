@@ -36,7 +36,7 @@ func prime(ctx context.Context, members []string) error {
 		servers = append(servers, c)
 	}
 	// It marks the members as new, which deletes counters: so it comes first.
-	client, err := redlock.Open(ctx, urls, redlock.Config{FreshMembers: true, Tracer: &rounds})
+	client, err := redlock.Open(ctx, urls, redlock.Config{FreshMembers: true, Tracer: redlock.Tracer{CallEnd: rounds.count}})
 	if err != nil {
 		return err
 	}
@@ -89,11 +89,7 @@ func prime(ctx context.Context, members []string) error {
 
 type secondRounds struct{ n atomic.Int64 }
 
-func (*secondRounds) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
-	return ctx
-}
-
-func (s *secondRounds) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
+func (s *secondRounds) count(_ context.Context, e redlock.CallEnd) {
 	if e.SecondRound {
 		s.n.Add(1)
 	}

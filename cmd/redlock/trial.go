@@ -19,14 +19,12 @@ var (
 	trialTTL   = 10 * time.Second
 )
 
-// wakes is the redlock.Tracer of a trial: how often a member's push moved it. With min_replicas_ack a push is no vote yet,
+// wakes has the redlock.Tracer of a trial: how often a member's push moved it. With min_replicas_ack a push is no vote yet,
 // and moves the waiter to ask.
 type wakes struct{ pushed atomic.Int32 }
 
-func (w *wakes) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context { return ctx }
-func (w *wakes) AcquireEnd(context.Context, redlock.AcquireEnd)                           {}
-func (w *wakes) Woken(_ context.Context, e redlock.Wake) {
-	if e.By == redlock.WokenByGrant || e.By == redlock.WokenByExpiry {
+func (w *wakes) woken(_ context.Context, _ redlock.LockName, by redlock.WakeReason) {
+	if by == redlock.WokenByGrant || by == redlock.WokenByExpiry {
 		w.pushed.Add(1)
 	}
 }
@@ -51,7 +49,7 @@ func try(ctx context.Context, s *settings.Settings, key string) (t doctor.Trial)
 		return failed("open", err)
 	}
 	var woken wakes
-	cfg.Tracer = &woken
+	cfg.Tracer.Woken = woken.woken
 	client, err := redlock.Open(ctx, s.URLs(), cfg)
 	if err != nil {
 		return failed("open", err)

@@ -282,7 +282,7 @@ func (s *seat) open(rng *rand.Rand, x appCommand) {
 	}
 	opened := judge.Now()
 	config := redlock.Config{
-		MaxTTL: x.MaxTTL, Entry: x.Entry, FreshMembers: true, Tracer: ears{s},
+		MaxTTL: x.MaxTTL, Entry: x.Entry, FreshMembers: true, Tracer: redlock.Tracer{Request: ears{s}.Request},
 		// It notices within a second what it would notice within two or three by default.
 		PingInterval: 100 * time.Millisecond, StallTimeout: 700 * time.Millisecond, DialTimeout: 2 * time.Second,
 	}

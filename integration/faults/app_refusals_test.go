@@ -383,9 +383,6 @@ func saidOf(err error) (said []string) {
 // ears hear what comes of each request of a client.
 type ears struct{ s *seat }
 
-func (ears) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context { return ctx }
-func (ears) AcquireEnd(context.Context, redlock.AcquireEnd)                           {}
-
 func (e ears) Request(_ context.Context, x redlock.Request) {
 	if x.Err == nil {
 		return

@@ -76,12 +76,10 @@ import (
 
 const scope = "github.com/redquorum/redquorum/redlock/redlockotel"
 
-// Tracer is a redlock.Tracer. Several clients may share one.
-type Tracer struct {
-	tracer   trace.Tracer
-	key      func(string) string
-	requests bool
-	renewals bool
+// tracer has the functions of the Tracer.
+type tracer struct {
+	trace.Tracer
+	key func(string) string
 }
 
 // Option changes the Tracer that New makes.
@@ -104,22 +102,30 @@ func WithKey(f func(name string) string) Option { return func(o *options) { o.ke
 // WithoutRequests leaves out the spans of requests to members.
 func WithoutRequests() Option { return func(o *options) { o.requests = false } }
 
-// WithRenewals adds the spans of renewals that the client makes by itself. There is one trace for
-// up to 64 leases, every third of their TTL. In a Redis Cluster there is one for each slot with
-// leases.
+// WithRenewals adds the spans of renewals. There is one trace for up to 64 leases that the client
+// renews by itself, every third of their TTL. In a Redis Cluster there is one for each slot with
+// leases. The span of an Extend belongs to its caller.
 func WithRenewals() Option { return func(o *options) { o.renewals = true } }
 
-// New makes a Tracer.
-func New(opts ...Option) *Tracer {
+// New makes a Tracer. Several clients may share one.
+func New(opts ...Option) redlock.Tracer {
 	o := options{provider: otel.GetTracerProvider(), requests: true}
 	for _, apply := range opts {
 		apply(&o)
 	}
-	return &Tracer{tracer: o.provider.Tracer(scope), key: o.key, requests: o.requests, renewals: o.renewals}
+	t := &tracer{o.provider.Tracer(scope), o.key}
+	out := redlock.Tracer{CallStart: t.callStart, CallEnd: t.callEnd, Lost: t.lost, Woken: t.woken}
+	if o.requests {
+		out.Request = t.request
+	}
+	if o.renewals {
+		out.RenewalStart, out.RenewalEnd = t.renewalStart, t.renewalEnd
+	}
+	return out
 }
 
 // named adds what tells the lock: nothing for a request about several.
-func (t *Tracer) named(kind redlock.Kind, name string, attrs ...attribute.KeyValue) []attribute.KeyValue {
+func (t *tracer) named(kind redlock.Kind, name string, attrs ...attribute.KeyValue) []attribute.KeyValue {
 	if kind != "" {
 		attrs = append(attrs, attribute.String("redlock.kind", string(kind)))
 	}
@@ -132,18 +138,23 @@ func (t *Tracer) named(kind redlock.Kind, name string, attrs ...attribute.KeyVal
 // text is what came from outside. Exporters drop whole batches for one attribute that is no UTF-8.
 func text(s string) string { return printable.Text(s, 256) }
 
-// AcquireStart implements redlock.Tracer.
-func (t *Tracer) AcquireStart(ctx context.Context, e redlock.AcquireStart) context.Context {
-	ctx, _ = t.tracer.Start(ctx, "redlock acquire", trace.WithAttributes(t.named(e.Kind, e.Key,
+func (t *tracer) callStart(ctx context.Context, e redlock.CallStart) context.Context {
+	if e.Kind == redlock.KindLatch {
+		ctx, _ = t.Start(ctx, "redlock latch", trace.WithAttributes(t.named(e.Kind, e.Key, attribute.String("redlock.op", e.Op))...))
+		return ctx
+	}
+	ctx, _ = t.Start(ctx, "redlock acquire", trace.WithAttributes(t.named(e.Kind, e.Key,
 		attribute.Bool("redlock.try", e.Try), attribute.Int64("redlock.ttl_ms", e.TTL.Milliseconds()))...))
 	return ctx
 }
 
-// AcquireEnd implements redlock.Tracer.
-func (t *Tracer) AcquireEnd(ctx context.Context, e redlock.AcquireEnd) {
+func (t *tracer) callEnd(ctx context.Context, e redlock.CallEnd) {
 	span := trace.SpanFromContext(ctx)
 	defer span.End()
 	outcome := outcomeOf(e.Err)
+	if e.Kind == redlock.KindLatch {
+		outcome = latchOutcomeOf(e.Err)
+	}
 	span.SetAttributes(attribute.String("redlock.outcome", outcome))
 	if e.Waited {
 		span.AddEvent("wait")
@@ -151,16 +162,17 @@ func (t *Tracer) AcquireEnd(ctx context.Context, e redlock.AcquireEnd) {
 	if e.SecondRound {
 		span.AddEvent("second round")
 	}
-	if e.Err == nil {
+	switch {
+	case e.Err != nil:
+		t.failed(span, outcome, e.Err)
+	case e.Kind != redlock.KindLatch:
 		span.SetAttributes(attribute.Int("redlock.votes", e.Votes), attribute.Int64("redlock.token", int64(e.Token)),
 			attribute.Int64("redlock.validity_ms", e.Validity.Milliseconds()))
-		return
 	}
-	t.failed(span, outcome, e.Err)
 }
 
 // failed tells why. The text of an error quotes the lock's name, so it is not taken over as it is.
-func (t *Tracer) failed(span trace.Span, outcome string, err error) {
+func (t *tracer) failed(span trace.Span, outcome string, err error) {
 	if outcome != "held" && outcome != "canceled" {
 		span.SetStatus(codes.Error, outcome)
 		span.SetAttributes(attribute.String("error.type", outcome))
@@ -206,48 +218,28 @@ func outcomeOf(err error) string {
 	return "error"
 }
 
-// LatchStart implements redlock.LatchTracer.
-func (t *Tracer) LatchStart(ctx context.Context, e redlock.LatchStart) context.Context {
-	ctx, _ = t.tracer.Start(ctx, "redlock latch", trace.WithAttributes(t.named(redlock.KindLatch, e.Key, attribute.String("redlock.op", e.Op))...))
-	return ctx
-}
-
-// LatchEnd implements redlock.LatchTracer.
-func (t *Tracer) LatchEnd(ctx context.Context, e redlock.LatchEnd) {
-	span := trace.SpanFromContext(ctx)
-	defer span.End()
-	outcome := "done"
+func latchOutcomeOf(err error) string {
 	switch {
-	case e.Err == nil:
-	case errors.Is(e.Err, redlock.ErrPassed):
-		outcome = "passed"
-	case errors.Is(e.Err, redlock.ErrConflict):
-		outcome = "conflict"
-	case errors.Is(e.Err, context.DeadlineExceeded):
-		outcome = "canceled"
-	default:
-		outcome = outcomeOf(e.Err)
+	case err == nil:
+		return "done"
+	case errors.Is(err, redlock.ErrPassed):
+		return "passed"
+	case errors.Is(err, redlock.ErrConflict):
+		return "conflict"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "canceled"
 	}
-	span.SetAttributes(attribute.String("redlock.outcome", outcome))
-	if e.Err != nil {
-		t.failed(span, outcome, e.Err)
-	}
+	return outcomeOf(err)
 }
 
-// Lost implements redlock.LostTracer.
-func (t *Tracer) Lost(e *redlock.LostError) {
-	_, span := t.tracer.Start(context.Background(), "redlock lost", trace.WithAttributes(t.named(e.Kind, e.Key,
+func (t *tracer) lost(e *redlock.LostError) {
+	_, span := t.Start(context.Background(), "redlock lost", trace.WithAttributes(t.named(e.Kind, e.Key,
 		attribute.String("redlock.reason", string(e.Reason)), attribute.Int64("redlock.token", int64(e.Token)))...))
 	span.SetStatus(codes.Error, string(e.Reason))
 	span.End()
 }
 
-// RenewalStart implements redlock.RenewalTracer.
-func (t *Tracer) RenewalStart(e redlock.RenewalStart) context.Context {
-	ctx := context.Background()
-	if !t.renewals {
-		return ctx
-	}
+func (t *tracer) renewalStart(ctx context.Context, e redlock.RenewalStart) context.Context {
 	attrs := []attribute.KeyValue{attribute.Int("redlock.leases", e.Leases)}
 	var links []trace.Link
 	for lock, acquired := range e.Each {
@@ -258,15 +250,11 @@ func (t *Tracer) RenewalStart(e redlock.RenewalStart) context.Context {
 			links = append(links, trace.Link{SpanContext: s})
 		}
 	}
-	ctx, _ = t.tracer.Start(ctx, "redlock renew", trace.WithNewRoot(), trace.WithLinks(links...), trace.WithAttributes(attrs...))
+	ctx, _ = t.Start(ctx, "redlock renew", trace.WithLinks(links...), trace.WithAttributes(attrs...))
 	return ctx
 }
 
-// RenewalEnd implements redlock.RenewalTracer.
-func (t *Tracer) RenewalEnd(ctx context.Context, e redlock.RenewalEnd) {
-	if !t.renewals {
-		return
-	}
+func (t *tracer) renewalEnd(ctx context.Context, e redlock.RenewalEnd) {
 	span := trace.SpanFromContext(ctx)
 	defer span.End()
 	outcome := "renewed"
@@ -287,24 +275,23 @@ func (t *Tracer) RenewalEnd(ctx context.Context, e redlock.RenewalEnd) {
 	}
 }
 
-// Woken implements redlock.WakeTracer. It leaves out heartbeats, because they would fill the span
-// of a long wait.
-func (t *Tracer) Woken(ctx context.Context, e redlock.Wake) {
-	if e.By != redlock.WokenByPoll {
-		trace.SpanFromContext(ctx).AddEvent("wakeup", trace.WithAttributes(attribute.String("redlock.source", string(e.By))))
+// woken leaves out heartbeats, because they would fill the span of a long wait.
+func (t *tracer) woken(ctx context.Context, _ redlock.LockName, by redlock.WakeReason) {
+	if by != redlock.WokenByPoll {
+		trace.SpanFromContext(ctx).AddEvent("wakeup", trace.WithAttributes(attribute.String("redlock.source", string(by))))
 	}
 }
 
-// Request implements redlock.RequestTracer. It records the kind of an error and not its text,
-// because the text may quote what the member was told.
-func (t *Tracer) Request(ctx context.Context, e redlock.Request) {
-	if !t.requests || !trace.SpanContextFromContext(ctx).IsSampled() {
+// request records the kind of an error and not its text, because the text may quote what the member
+// was told.
+func (t *tracer) request(ctx context.Context, e redlock.Request) {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return
 	}
 	attrs := t.named(e.Kind, e.Key, attribute.String("db.system.name", "redis"), attribute.String("db.operation.name", "EVALSHA"),
 		attribute.String("db.stored_procedure.name", e.Op))
 	attrs = append(attrs, server(e.Member)...)
-	_, span := t.tracer.Start(ctx, "EVALSHA "+e.Op, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(e.Sent), trace.WithAttributes(attrs...))
+	_, span := t.Start(ctx, "EVALSHA "+e.Op, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(e.Sent), trace.WithAttributes(attrs...))
 	if e.Err != nil {
 		kind := "unanswered" // and perhaps executed
 		if reply := (*member.ReplyError)(nil); errors.As(e.Err, &reply) {

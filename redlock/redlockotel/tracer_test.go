@@ -107,7 +107,9 @@ func requestsAreSpans(t *testing.T) {
 	// What belongs to nothing that is sampled is no span, and errors are told by their kind.
 	before := len(recorder.Ended())
 	tracer.Request(t.Context(), redlock.Request{Op: "extend", Member: "a:1"})
-	New(WithTracerProvider(provider), WithoutRequests()).Request(ctx, redlock.Request{Op: "extend", Member: "a:1"})
+	if New(WithTracerProvider(provider), WithoutRequests()).Request != nil {
+		t.Error("WithoutRequests has spans of requests")
+	}
 	if n := len(recorder.Ended()); n != before {
 		t.Errorf("%d spans too many", n-before)
 	}
@@ -186,7 +188,7 @@ func TestRenewalsThatFailSaySo(t *testing.T) {
 	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))), WithRenewals())
 	none := func(func(redlock.LockName, context.Context) bool) {}
 	for _, e := range []redlock.RenewalEnd{{Leases: 2, Renewed: 1, Refused: 1}, {Leases: 2, Renewed: 1, Undecided: 1}, {Leases: 2, Refused: 1, Undecided: 1}, {Leases: 2, Renewed: 1}} {
-		tracer.RenewalEnd(tracer.RenewalStart(redlock.RenewalStart{Leases: e.Leases, Each: none}), e)
+		tracer.RenewalEnd(tracer.RenewalStart(t.Context(), redlock.RenewalStart{Leases: e.Leases, Each: none}), e)
 	}
 	for i, want := range []string{"refused", "no_quorum", "refused", "renewed"} {
 		s := recorder.Ended()[i]
@@ -201,11 +203,11 @@ func TestRenewalsThatFailSaySo(t *testing.T) {
 func TestWakeupsAreEvents(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))))
-	ctx := tracer.AcquireStart(t.Context(), redlock.AcquireStart{Key: "a"})
+	ctx := tracer.CallStart(t.Context(), redlock.CallStart{Key: "a"})
 	for _, by := range []redlock.WakeReason{redlock.WokenByPoll, redlock.WokenByExpiry, redlock.WokenByGrant} {
-		tracer.Woken(ctx, redlock.Wake{Key: "a", By: by})
+		tracer.Woken(ctx, redlock.LockName{Key: "a"}, by)
 	}
-	tracer.AcquireEnd(ctx, redlock.AcquireEnd{Key: "a"})
+	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{Key: "a"}})
 	var got []string
 	for _, e := range recorder.Ended()[0].Events() {
 		got = append(got, e.Name+" "+attributes(e.Attributes)["redlock.source"])
@@ -275,8 +277,8 @@ func spansHoldNoSecret(t *testing.T, named bool) {
 	must(t, err)
 	h, err := lease.Handoff()
 	must(t, err)
-	ctx := tracer.AcquireStart(context.Background(), redlock.AcquireStart{Key: name})
-	tracer.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Waited: true, SecondRound: true, Err: &redlock.QuorumError{Failure: quorum.Failure{Key: name, Votes: []quorum.MemberVote{
+	ctx := tracer.CallStart(context.Background(), redlock.CallStart{Key: name})
+	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{Key: name}, Waited: true, SecondRound: true, Err: &redlock.QuorumError{Failure: quorum.Failure{Key: name, Votes: []quorum.MemberVote{
 		{Member: "b:1", Err: errors.New("password " + canary)}, {Member: "b:2", Err: &member.ReplyError{Text: "NOPERM user " + canary}},
 	}}}})
 	tracer.Lost(&redlock.LostError{Key: name, Reason: redlock.LostExpired})
@@ -304,11 +306,11 @@ func TestTextFromOutsideIsEscapedInSpans(t *testing.T) {
 	const odd, want = "k\xff\x1b", `k\xff\u001b`
 	recorder := tracetest.NewSpanRecorder()
 	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))), WithKey(func(name string) string { return name }))
-	ctx := tracer.AcquireStart(t.Context(), redlock.AcquireStart{Key: odd})
+	ctx := tracer.CallStart(t.Context(), redlock.CallStart{Key: odd})
 	refused := &member.ReplyError{Text: odd + " by the member"}
 	tracer.Request(ctx, redlock.Request{Key: odd, Member: odd, Err: refused})
 	tracer.Request(ctx, redlock.Request{Key: odd, Member: odd + ":1", Err: refused})
-	tracer.AcquireEnd(ctx, redlock.AcquireEnd{Key: odd, Err: &redlock.QuorumError{Failure: quorum.Failure{Votes: []quorum.MemberVote{{Member: odd, Err: refused}}}}})
+	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{Key: odd}, Err: &redlock.QuorumError{Failure: quorum.Failure{Votes: []quorum.MemberVote{{Member: odd, Err: refused}}}}})
 	seen := 0
 	look := func(attrs []attribute.KeyValue) {
 		for name, value := range attributes(attrs) {

@@ -2,7 +2,7 @@
 //
 //	metrics := redlockprom.New()
 //	prometheus.MustRegister(metrics)
-//	client, err := redlock.Open(ctx, urls, redlock.Config{Tracer: metrics})
+//	client, err := redlock.Open(ctx, urls, redlock.Config{Tracer: metrics.Tracer()})
 //	metrics.Watch(client)
 //
 // Each client needs a Metrics of its own. If a process has several clients, give the metrics of each
@@ -37,7 +37,7 @@ import (
 //go:embed dashboard.json
 var Dashboard []byte
 
-// Metrics is a redlock.Tracer and a prometheus.Collector. Each client needs a Metrics of its own.
+// Metrics is a prometheus.Collector, and has a redlock.Tracer. Each client needs a Metrics of its own.
 type Metrics struct {
 	key func(string) string
 
@@ -73,7 +73,7 @@ type Option func(*Metrics)
 // of a name that is no UTF-8, and after 128 bytes the value is cut.
 func WithKeyLabel(f func(name string) string) Option { return func(m *Metrics) { m.key = f } }
 
-// New makes the metrics. Register them, and give them to redlock.Open as Config.Tracer.
+// New makes the metrics. Register them, and give their Tracer to redlock.Open.
 func New(opts ...Option) *Metrics {
 	m := &Metrics{}
 	for _, o := range opts {
@@ -254,13 +254,23 @@ func label(text string) string { return printable.Text(text, 128) }
 // so that two members stay two.
 func address(name string) string { return printable.Text(name, 4096) }
 
-// AcquireStart implements redlock.Tracer.
-func (m *Metrics) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
-	return ctx
+// Tracer has the metrics count what a client does.
+func (m *Metrics) Tracer() redlock.Tracer {
+	e := events{m}
+	return redlock.Tracer{
+		CallEnd: e.callEnd, RenewalEnd: e.renewalEnd, Lost: e.lost, Released: e.released, Member: e.member, Guard: e.guard, Request: e.request, Woken: e.woken,
+	}
 }
 
-// AcquireEnd implements redlock.Tracer.
-func (m *Metrics) AcquireEnd(_ context.Context, e redlock.AcquireEnd) {
+// events are the functions of the Tracer.
+type events struct{ m *Metrics }
+
+func (v events) callEnd(_ context.Context, e redlock.CallEnd) {
+	m := v.m
+	if e.Kind == redlock.KindLatch {
+		m.latch(e)
+		return
+	}
 	outcome := outcomeOf(e.Err)
 	m.acquired.WithLabelValues(m.with(e.Kind, e.Key, outcome)...).Inc()
 	m.took.WithLabelValues(m.with(e.Kind, e.Key, outcome)...).Observe(e.Elapsed.Seconds())
@@ -338,22 +348,22 @@ func kindOf(err error) string {
 	return "down"
 }
 
-// Renewed implements redlock.RenewTracer.
-func (m *Metrics) Renewed(e redlock.Renewed) {
-	outcome := "refused"
-	if e.OK {
-		outcome = "renewed"
+func (v events) renewalEnd(_ context.Context, e redlock.RenewalEnd) {
+	for lock, renewed := range e.Each {
+		outcome := "refused"
+		if renewed {
+			outcome = "renewed"
+		}
+		v.m.extended.WithLabelValues(v.m.with(lock.Kind, lock.Key, outcome)...).Inc()
 	}
-	m.extended.WithLabelValues(m.with(e.Kind, e.Key, outcome)...).Inc()
 }
 
-// Lost implements redlock.LostTracer.
-func (m *Metrics) Lost(e *redlock.LostError) {
-	m.lost.WithLabelValues(m.with(e.Kind, e.Key, string(e.Reason))...).Inc()
+func (v events) lost(e *redlock.LostError) {
+	v.m.lost.WithLabelValues(v.m.with(e.Kind, e.Key, string(e.Reason))...).Inc()
 }
 
-// Released implements redlock.ReleaseTracer.
-func (m *Metrics) Released(e redlock.Released) {
+func (v events) released(e redlock.Released) {
+	m := v.m
 	outcome := "error"
 	switch {
 	case e.Err == nil:
@@ -367,23 +377,20 @@ func (m *Metrics) Released(e redlock.Released) {
 	m.hold.WithLabelValues(m.with(e.Kind, e.Key)...).Observe(e.Held.Seconds())
 }
 
-// Member implements redlock.MemberTracer.
-func (m *Metrics) Member(name string, up bool, cause error) {
+func (v events) member(name string, up bool, cause error) {
 	if !up && cause != nil && !errors.Is(cause, member.ErrConnecting) {
-		m.memberError.WithLabelValues(address(name), kindOf(cause)).Inc()
+		v.m.memberError.WithLabelValues(address(name), kindOf(cause)).Inc()
 	}
 }
 
-// Guard implements redlock.GuardTracer.
-func (m *Metrics) Guard(member, step string, _ time.Time) {
-	m.guard.WithLabelValues(address(member), step).Inc()
+func (v events) guard(member, step string, _ time.Time) {
+	v.m.guard.WithLabelValues(address(member), step).Inc()
 }
 
-// Request implements redlock.RequestTracer. It ignores requests that were never answered, because
-// they have no duration.
-func (m *Metrics) Request(_ context.Context, e redlock.Request) {
+// request ignores requests that were never answered, because they have no duration.
+func (v events) request(_ context.Context, e redlock.Request) {
 	if reply := (*member.ReplyError)(nil); e.Err == nil || errors.As(e.Err, &reply) {
-		m.request.WithLabelValues(address(e.Member), e.Op).Observe(e.Took.Seconds())
+		v.m.request.WithLabelValues(address(e.Member), e.Op).Observe(e.Took.Seconds())
 	}
 }
 
@@ -395,11 +402,7 @@ func latchLabels(key bool) []string {
 	return []string{"op", "outcome"}
 }
 
-// LatchStart implements redlock.LatchTracer.
-func (m *Metrics) LatchStart(ctx context.Context, _ redlock.LatchStart) context.Context { return ctx }
-
-// LatchEnd implements redlock.LatchTracer.
-func (m *Metrics) LatchEnd(_ context.Context, e redlock.LatchEnd) {
+func (m *Metrics) latch(e redlock.CallEnd) {
 	labels := []string{strings.ReplaceAll(e.Op, " ", "_"), latchOutcomeOf(e.Err)}
 	if m.key != nil {
 		labels = append(labels, label(m.key(e.Key)))
@@ -425,7 +428,6 @@ func latchOutcomeOf(err error) string {
 	return "done"
 }
 
-// Woken implements redlock.WakeTracer.
-func (m *Metrics) Woken(_ context.Context, e redlock.Wake) {
-	m.wakeups.WithLabelValues(m.with(e.Kind, e.Key, string(e.By))...).Inc()
+func (v events) woken(_ context.Context, lock redlock.LockName, by redlock.WakeReason) {
+	v.m.wakeups.WithLabelValues(v.m.with(lock.Kind, lock.Key, string(by))...).Inc()
 }

@@ -40,7 +40,7 @@ func open(t *testing.T, m *Metrics) *redlock.Client {
 	d := redlocktest.New(t, 3, redlock.Config{
 		Entry:        30 * time.Second, // what is granted to a waiter is not renewed before the figures are read
 		PingInterval: 50 * time.Millisecond,
-		Tracer:       m,
+		Tracer:       m.Tracer(),
 	})
 	d.Delay(d.Client, 2*time.Millisecond)
 	m.Watch(d.Client)
@@ -103,8 +103,8 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	must(t, client.Latch(name, 3).CountDown(ctx), redlock.ErrConflict)
 	must(t, client.Latch(name, 2).CountDown(ctx))
 	must(t, client.Latch(name, 2).Await(ctx))
-	m.AcquireEnd(ctx, redlock.AcquireEnd{Key: name, Kind: redlock.KindMutex, Votes: 2, SecondRound: true, Validity: time.Second})
-	m.Member("a:1", false, fmt.Errorf("a:1: %w", &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS"}))
+	m.Tracer().CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{Key: name, Kind: redlock.KindMutex}, Votes: 2, SecondRound: true, Validity: time.Second})
+	m.Tracer().Member("a:1", false, fmt.Errorf("a:1: %w", &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS"}))
 	registry := prometheus.NewPedanticRegistry()
 	must(t, registry.Register(m))
 	return registry
@@ -238,7 +238,7 @@ func countRequests(t *testing.T, m *Metrics, registry *prometheus.Registry) {
 		}
 	}
 	for _, err := range []error{nil, fmt.Errorf("a:1: %w", &member.ReplyError{Text: "OOM"}), member.ErrBroken} {
-		m.Request(t.Context(), redlock.Request{Member: "a:1", Op: "acquire", Took: time.Second, Err: err})
+		m.Tracer().Request(t.Context(), redlock.Request{Member: "a:1", Op: "acquire", Took: time.Second, Err: err})
 	}
 	if n := values(t, registry, "redlock_member_request_duration_seconds")["a:1 acquire"]; n != 2 {
 		t.Errorf("%v durations of two answers", n)
@@ -308,7 +308,7 @@ func TestMetricsHoldNoSecret(t *testing.T) {
 	exposed := func(m *Metrics) (text string) {
 		fakeTime(t, func(t *testing.T) {
 			registry := play(t, m, name)
-			m.AcquireEnd(t.Context(), redlock.AcquireEnd{Key: name, Kind: redlock.KindMutex, Err: &redlock.QuorumError{Failure: quorum.Failure{
+			m.Tracer().CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{Key: name, Kind: redlock.KindMutex}, Err: &redlock.QuorumError{Failure: quorum.Failure{
 				Votes: []quorum.MemberVote{{Member: "b:1", Vote: quorum.No, Err: errors.New("password " + canary)}},
 			}}})
 			w := httptest.NewRecorder()
@@ -351,16 +351,17 @@ func TestNamesThatAreNoTextAreEscapedInLabels(t *testing.T) {
 	t.Parallel()
 	const odd = "k\xff\x1b"
 	m := New(WithKeyLabel(func(name string) string { return name + strings.Repeat("x", 1000) }))
+	tr := m.Tracer()
 	failed := &redlock.QuorumError{Failure: quorum.Failure{Votes: []quorum.MemberVote{{Member: odd, Err: errors.New("x")}}}}
-	m.AcquireEnd(t.Context(), redlock.AcquireEnd{Key: odd, Kind: redlock.KindMutex, Waited: true, SecondRound: true})
-	m.AcquireEnd(t.Context(), redlock.AcquireEnd{Key: odd, Kind: redlock.KindMutex, Err: failed})
-	m.LatchEnd(t.Context(), redlock.LatchEnd{Key: odd, Op: "await", Err: failed})
-	m.Renewed(redlock.Renewed{Key: odd})
-	m.Lost(&redlock.LostError{Key: odd})
-	m.Released(redlock.Released{Key: odd})
-	m.Member(odd, false, errors.New("x"))
-	m.Guard(odd, "marked", time.Time{})
-	m.Request(t.Context(), redlock.Request{Member: odd, Op: "acquire"})
+	tr.CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{Key: odd, Kind: redlock.KindMutex}, Waited: true, SecondRound: true})
+	tr.CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{Key: odd, Kind: redlock.KindMutex}, Err: failed})
+	tr.CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{Key: odd, Kind: redlock.KindLatch, Op: "await"}, Err: failed})
+	tr.RenewalEnd(t.Context(), redlock.RenewalEnd{Each: func(yield func(redlock.LockName, bool) bool) { yield(redlock.LockName{Key: odd}, false) }})
+	tr.Lost(&redlock.LostError{Key: odd})
+	tr.Released(redlock.Released{Key: odd})
+	tr.Member(odd, false, errors.New("x"))
+	tr.Guard(odd, "marked", time.Time{})
+	tr.Request(t.Context(), redlock.Request{Member: odd, Op: "acquire"})
 	registry := prometheus.NewPedanticRegistry()
 	must(t, registry.Register(m))
 	w := httptest.NewRecorder()

@@ -151,7 +151,7 @@ func (d *Deployment) somebody(verb, name string) *redlock.Client {
 	d.t.Helper()
 	if d.other == nil {
 		silent := d.config
-		if silent.Tracer, silent.Logger = nil, nil; silent.Label != "" { // who looks for a label finds it, and another one
+		if silent.Tracer, silent.Logger = (redlock.Tracer{}), nil; silent.Label != "" { // who looks for a label finds it, and another one
 			silent.Label = "somebody else"
 		}
 		other, err := d.open(d.network(), silent)

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -265,21 +264,21 @@ func (b *board) snapshot() snapshot {
 	return s
 }
 
-// observer tells the board which members a worker's client has lost and found. It is a redlock.Tracer
-// for the sake of redlock.MemberTracer.
+// observer tells the board which members a worker's client has lost and found.
 type observer struct {
 	board  *board
 	worker int
 }
 
-var _ redlock.MemberTracer = observer{}
-
-func (o observer) AcquireStart(ctx context.Context, _ redlock.AcquireStart) context.Context {
-	return ctx
+func (o observer) tracer() redlock.Tracer {
+	return redlock.Tracer{
+		Guard:  o.guard,
+		Member: func(name string, up bool, _ error) { o.board.member(o.worker, name, up) },
+	}
 }
 
-// Guard tells of a member that may have forgotten, in the words of the first worker: all see the same.
-func (o observer) Guard(name, step string, until time.Time) {
+// guard tells of a member that may have forgotten, in the words of the first worker: all see the same.
+func (o observer) guard(name, step string, until time.Time) {
 	if o.worker != 0 {
 		return
 	}
@@ -293,9 +292,6 @@ func (o observer) Guard(name, step string, until time.Time) {
 		o.board.say("member %d votes again, and its token counters continue from its clock", i)
 	}
 }
-
-func (o observer) AcquireEnd(context.Context, redlock.AcquireEnd) {}
-func (o observer) Member(name string, up bool, _ error)           { o.board.member(o.worker, name, up) }
 
 // need is how many members make a majority.
 func (s snapshot) need() int { return member.Majority(len(s.up)) }

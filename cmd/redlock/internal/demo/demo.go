@@ -166,7 +166,7 @@ func (d *demo) awaitVotes(ctx context.Context) {
 func (d *demo) hire(ctx context.Context, key string, urls []string) error {
 	i := len(d.workers)
 	config := redlock.Config{
-		Tracer: observer{d.board, i},
+		Tracer: observer{d.board, i}.tracer(),
 		// Embedded members share the processor with everything else on a busy machine.
 		DialTimeout: 5 * time.Second, MemberTimeout: time.Second,
 	}
