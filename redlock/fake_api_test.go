@@ -40,7 +40,7 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 		}{
 			{"k", nil, nil, "nil context"},
 			{"", nil, ctx, "empty"},
-			{strings.Repeat("x", 1025), nil, ctx, "1025 bytes"},
+			{strings.Repeat("x", 1<<17+1), nil, ctx, "131073 bytes"},
 			{"redquorum:tokens", nil, ctx, "library's own"},
 			{"k", []redlock.LockOption{redlock.TTL(0)}, ctx, "not positive"},
 			{"k", []redlock.LockOption{redlock.TTL(-time.Second)}, ctx, "not positive"},
@@ -956,6 +956,16 @@ func TestMistakesInAConfigAreAllReportedAtOnce(t *testing.T) {
 	require.Equal(t, redlock.DefaultConfig(), redlock.ConfigOf(func(c *redlock.Config) { *c = redlock.LAN() }, redlock.Defaults))
 	rt.Says(t, rt.Err(redlock.Open(t.Context(), []string{"redis://h"}, redlock.LAN(), redlock.WAN())), redlock.ErrInput, "2 Configs")
 	require.ErrorContains(t, rt.Err(redlock.New(make([]member.Member, quorum.MaxMembers+1))), "at most")
+}
+
+func TestWANWaitsForMembersThatAreFarAway(t *testing.T) {
+	for name, preset := range map[string]func() redlock.Config{"LAN": redlock.LAN, "WAN": redlock.WAN} {
+		t.Run(name, inDeployment(3, func(t *testing.T, d *redlocktest.Deployment) {
+			d.Delay(d.Client, 500*time.Millisecond)
+			err := rt.Err(d.Client.Mutex("k").TryLock(t.Context()))
+			require.Equal(t, name == "WAN", err == nil, "%v", err)
+		}, redlock.WithConfig(preset())))
+	}
 }
 
 func TestHandoffIsDecodedOrRefused(t *testing.T) {

@@ -261,7 +261,7 @@ func TestElectionTakesWhatCanWork(t *testing.T) {
 		require.NoError(t, p.Election("boss").Proclaim(ctx, l, long[:redlock.MaxValue]))
 		unlock(t, l)
 		_, err := another(t, d, redlock.WithInterop()).Election("boss").Campaign(ctx, nil)
-		rt.Says(t, err, redlock.ErrInput, "WithInterop")
+		rt.Says(t, err, redlock.ErrInput, "Config.Interop")
 
 		require.NoError(t, p.Close())
 		require.ErrorIs(t, rt.Err(p.Election("boss").Campaign(ctx, nil)), redlock.ErrClosed)

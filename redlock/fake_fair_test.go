@@ -212,7 +212,7 @@ func TestFairHasNoDialectOfRedisson(t *testing.T) {
 	redlock.Alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		asked := p.Count(script.FairAcquire)
 		for _, get := range []func(context.Context) (*redlock.Lease, error){p.Mutex("k", redlock.Fair()).Lock, p.Mutex("k", redlock.Fair()).TryLock} {
-			rt.Says(t, rt.Err(get(t.Context())), redlock.ErrInput, "with WithInterop there are mutexes only")
+			rt.Says(t, rt.Err(get(t.Context())), redlock.ErrInput, "with Config.Interop there are mutexes only")
 		}
 		plain := redlock.JoinAll(t, cluster, redlock.Quiet)
 		l := plain.Hold(t, "k", redlock.Fair())

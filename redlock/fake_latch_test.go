@@ -262,7 +262,7 @@ func TestBadInputToALatchIsToldAndReachesNobody(t *testing.T) {
 			"long":   p.Latch("job", 1, redlock.Life(367*24*time.Hour)),
 			"name":   p.Latch("", 1),
 			"ours":   p.Latch("redquorum:x", 1),
-			"length": p.Latch(strings.Repeat("x", 2000), 1),
+			"length": p.Latch(strings.Repeat("x", 1<<17+1), 1),
 		} {
 			for _, err := range []error{l.CountDown(t.Context()), l.Arrive(t.Context(), "x"), l.Await(t.Context()), l.Delete(t.Context())} {
 				require.ErrorIs(t, err, redlock.ErrInput, what)

@@ -176,7 +176,7 @@ func TestArgumentsOfASemaphoreThatCannotWorkAreNamed(t *testing.T) {
 		require.ErrorIs(t, rt.Err(p.Multi([]string{"a"}, redlock.Permits(1)).TryLock(t.Context())), redlock.ErrInput)
 		_, err := another(t, d, redlock.WithInterop()).Semaphore("k", 2).Acquire(t.Context())
 		require.ErrorIs(t, err, redlock.ErrInput)
-		require.ErrorContains(t, err, "WithInterop")
+		require.ErrorContains(t, err, "Config.Interop")
 		noKeysAtRest(t, d)
 	}, redlock.Quiet)
 }

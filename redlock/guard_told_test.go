@@ -64,7 +64,7 @@ func TestFirstStartSaysWhyItWaitsAndWhatSkipsThat(t *testing.T) {
 		for i, m := range p.Members() {
 			lines := linesOf(&log, m.Name, "does not vote")
 			require.Len(t, lines, 1, "%s", log.String())
-			for _, text := range []string{"used for the first time", "younger than the longest lease", "for=1", "until=", "WithFreshMembers"} {
+			for _, text := range []string{"used for the first time", "younger than the longest lease", "for=1", "until=", "Config.FreshMembers"} {
 				require.Contains(t, lines[0], text)
 			}
 			require.Contains(t, err.Error(), m.Name+": member is in quarantine until "+m.Until.Format(time.TimeOnly))
