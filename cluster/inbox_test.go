@@ -111,7 +111,7 @@ func latched(t *testing.T, a, b *redlock.Client, name string) {
 		go func() { opened <- mine(b).Await(ctx) }()
 		becomes(t, "its watch is there", func() bool {
 			in, err := a.InspectLatch(ctx, name)
-			return err == nil && in.Members[0].Waiting == 1
+			return err == nil && in.Members[0].Latch != nil && in.Members[0].Latch.Waiting == 1
 		})
 		require.NoError(t, mine(a).CountDown(ctx))
 		require.Equal(t, 1, rt.Must(mine(b).Remaining(ctx))(t))
@@ -122,7 +122,7 @@ func latched(t *testing.T, a, b *redlock.Client, name string) {
 	}
 	require.ErrorIs(t, b.Latch(name, 4).Arrive(ctx, "late"), redlock.ErrPassed)
 	require.NoError(t, a.Latch(name, 3, redlock.Round(1)).Delete(ctx))
-	require.False(t, rt.Must(a.InspectLatch(ctx, name))(t).Known)
+	require.Nil(t, rt.Must(a.InspectLatch(ctx, name))(t).Latch)
 }
 
 // observed has an observer hear who leads.

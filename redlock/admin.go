@@ -12,46 +12,49 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// Inspection is what the members say of one lock. Each member is asked at a moment of its own, so
-// use an Inspection to look and never to decide. It shows each owner as a hash of six hexadecimal
-// digits, because the name of an owner is the authority to release.
+// Inspection is what the members say of one name: of a lock (Client.Inspect), of a semaphore
+// (Client.InspectSemaphore), or of a latch or a barrier (Client.InspectLatch). Each member is asked
+// at a moment of its own, so use an Inspection to look and never to decide. It shows each owner as a
+// hash of six hexadecimal digits, because the name of an owner is the authority to release.
 type Inspection struct {
 	Key     string
-	Kind    Kind     // KindRead if a member has readers, else KindMutex: members do not tell writers of an RWMutex from others
-	Holders []Holder // owners that a majority of the members name; at most one unless they are readers
+	Kind    Kind        // of a lock KindRead if a member has readers, else KindMutex: members do not tell writers of an RWMutex from others
+	Holders []Holder    // owners that a majority of the members name; of a lock at most one, unless they are readers
+	Limit   int         // of a semaphore, the stored limit; -1: none is stored, and that of each caller applies
+	Latch   *LatchState // of a latch, by what the members have together; nil: no member has it
 	Members []MemberView
 
 	key string // Key with the Config.Prefix of the client; "": of whoever asks
 }
 
-// Holder is an owner that a majority of the members name.
+// Holder is an owner that a majority of the members name, of a semaphore for the same slots. It has
+// the longest TTL of its votes, and the greatest tokens: those of its lease are at most these.
 type Holder struct {
-	Owner string // hash of the owner's name
-	Token uint64 // the greatest token of its votes; the token of its lease is at most this
-	Votes int    // number of members that name the owner
-	Who   string // what its client tells of itself; "": see Config.Label
-
-	owner, client string // as those of VoteView
+	VoteView
+	Votes int // number of members that name the owner
 }
 
-// MemberView is what one member says about a lock.
+// MemberView is what one member says.
 type MemberView struct {
 	Member  string
-	Err     error      // why there is no view: the member failed, or the key is no lock; set alone
-	State   string     // as in MemberInfo
-	Votes   []VoteView // votes that the member has given; at most one unless they are readers'
-	Counter uint64     // the last token that the lock's bucket gave out
-	Queue   []Waiter   // waiters in order of arrival
+	Err     error       // why there is no view: the member failed, or the key is no lock; set alone
+	State   string      // as in MemberInfo
+	Votes   []VoteView  // votes that the member has given; of a lock at most one unless they are readers', of a semaphore by slot
+	Counter uint64      // the last token that the lock's bucket gave out
+	Queue   []Waiter    // waiters in order of arrival
+	Limit   int         // of a semaphore, the limit that is stored there; -1: none
+	Latch   *LatchState // of a latch; nil: the member does not have it
 }
 
 // VoteView is one vote that a member has given.
 type VoteView struct {
-	Owner string // hash of the owner's name
+	Owner string // hash of the owner's name, as Lease.Owner has it
 	TTL   time.Duration
-	Token uint64
+	Token uint64 // of a semaphore that of its first slot
 	Reads bool   // the owner is a reader: it has the vote together with others
 	Drawn uint64 // of a reader: the token with which its phase began at the member, at most Token; else 0
-	Who   string // as Holder.Who
+	Slots []Slot // of a semaphore: what the owner has
+	Who   string // what its client tells of itself; "": see Config.Label
 
 	owner  string // the SHA-1 of the owner's name, of which Owner is the beginning
 	client string // under which its client tells who it is
@@ -63,9 +66,21 @@ type Waiter struct {
 	Waiting time.Duration // time since the entry was registered
 	Live    bool          // the entry has not run out, so the waiter can still be served
 	Reads   bool          // the waiter is a reader: it has no place in line, and no time of its registration
-	Who     string        // as Holder.Who
+	Permits int           // of a semaphore: how many slots it waits for
+	Who     string        // as VoteView.Who
 
 	client string // as VoteView.client
+}
+
+// LatchState is how far a latch is. Of a barrier, Count is the number of its parties.
+type LatchState struct {
+	Round     uint64 // the latest
+	Count     int    // of that round; 0: nobody has told it
+	Arrived   int
+	Remaining int // 0: it is open; 1 if nobody has told the count
+	Open      bool
+	Waiting   int           // clients in Await
+	Life      time.Duration // until the latch ends, if nobody touches it
 }
 
 // Inspect asks every member what it knows about a lock, and changes nothing. If a member fails, its
@@ -97,21 +112,36 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 	return out, nil
 }
 
-// holders are the owners that enough members name, in the order in which the members name them.
+// holders are the owners that enough members name, of a semaphore for the same slots and in order of
+// these. Else they are in the order in which the members name them.
 func holders(members []MemberView, need int) []Holder {
 	var all []Holder
 	for _, m := range members {
 		for _, v := range m.Votes {
-			i := slices.IndexFunc(all, func(h Holder) bool { return h.owner == v.owner })
+			i := slices.IndexFunc(all, func(h Holder) bool {
+				return h.owner == v.owner && slices.EqualFunc(h.Slots, v.Slots, func(x, y Slot) bool { return x.Number == y.Number })
+			})
 			if i < 0 {
 				i = len(all)
-				all = append(all, Holder{Owner: v.Owner, owner: v.owner, client: v.client})
+				all = append(all, Holder{VoteView: v})
+				all[i].Slots = slices.Clone(v.Slots)
 			}
-			all[i].Votes++
-			all[i].Token = max(all[i].Token, v.Token)
+			h := &all[i]
+			h.Votes++
+			h.TTL, h.Token, h.Drawn = max(h.TTL, v.TTL), max(h.Token, v.Token), max(h.Drawn, v.Drawn)
+			for k, s := range v.Slots {
+				h.Slots[k].Token = max(h.Slots[k].Token, s.Token)
+			}
 		}
 	}
-	return slices.DeleteFunc(all, func(h Holder) bool { return h.Votes < need })
+	all = slices.DeleteFunc(all, func(h Holder) bool { return h.Votes < need })
+	slices.SortStableFunc(all, func(x, y Holder) int {
+		if len(x.Slots) == 0 || len(y.Slots) == 0 {
+			return 0
+		}
+		return x.Slots[0].Number - y.Slots[0].Number
+	})
+	return all
 }
 
 // askAll puts one command to every member at once and reports each answer from one goroutine at a time.
@@ -184,8 +214,8 @@ func (in *Inspection) told(each func(client string, who *string)) {
 // shown is what people see of a hash.
 func shown(hash string) string { return hash[:min(6, len(hash))] }
 
-// Hash returns the name under which Inspect shows the owner of this lease.
-func (l *Lease) Hash() string {
+// Owner returns the name under which Inspect shows the owner of this lease.
+func (l *Lease) Owner() string {
 	if l.none() {
 		return ""
 	}
@@ -218,10 +248,11 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err e
 	return err == nil && freed >= c.need, err
 }
 
-// ForceUnlockSeen takes the lock only from the holders that seen shows. Each member compares the
-// holder in the step that takes the vote. So an owner that got the lock in the meantime keeps it,
-// however late the request arrives. If seen shows no holder, ForceUnlockSeen takes the votes of
-// every owner that seen shows.
+// ForceUnlockSeen takes the lock, or the slots of a semaphore, only from the Holders of seen. Leave
+// those out that are to keep what they have. Each member compares the holder in the step that takes
+// the vote. So an owner that got the lock in the meantime keeps it, however late the request
+// arrives. If there are no Holders, ForceUnlockSeen takes the votes of every owner that seen shows. Of
+// a semaphore it takes all slots of an owner, wherever it has any, and its place in line.
 //
 // freed is the number of members that took a vote away, of one holder or of several readers. If
 // freed is 0, the holder has changed and nothing was done. A Redisson thread that unlocks and
@@ -229,8 +260,11 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err e
 //
 // seen may come from another client of the same deployment. Errors: as for ForceUnlock.
 func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed int, err error) {
-	if seen == nil {
+	switch {
+	case seen == nil:
 		return 0, badInput(opForceUnlock, "nil inspection: pass what Inspect returned")
+	case seen.Kind == KindLatch:
+		return 0, badInput(opForceUnlock, "nobody holds a latch")
 	}
 	name, err := c.cfg.own(cmp.Or(seen.key, c.cfg.keyOf(seen.Key)))
 	if err != nil {
@@ -240,11 +274,20 @@ func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed i
 	if len(from) == 0 {
 		from = holders(seen.Members, 1)
 	}
+	lock := c.cfg.lockOf(name)
+	if seen.Kind == KindSemaphore {
+		if err := permitKind.within(&c.cfg); err != nil {
+			return 0, badInput(opForceUnlock, "%v", err)
+		}
+		lock = script.Semaphore(c.cfg.keyOf(name))
+	}
 	owners := make([]string, len(from))
 	for i, h := range from {
-		owners[i] = h.owner
+		if owners[i] = h.owner; h.owner == "" { // it would be taken from anybody
+			return 0, badInput(opForceUnlock, "a holder that no inspection has shown")
+		}
 	}
-	return c.force(ctx, opForceUnlock, c.cfg.lockOf(name), owners)
+	return c.force(ctx, opForceUnlock, lock, owners)
 }
 
 // What an operator asks for, as errors name it.
@@ -253,7 +296,6 @@ const (
 	opInspectSemaphore = "inspect semaphore"
 	opInspectLatch     = "inspect latch"
 	opForceUnlock      = "force unlock"
-	opForcePermits     = "force permits"
 )
 
 // force takes the lock from the owners with these hashes; "": from whoever holds it. op is what the

@@ -93,7 +93,7 @@ var (
 type QuorumError struct {
 	quorum.Failure
 	// Who has the lock, where a try of a client with a Config.Label was refused: those of the holders whose clients have one,
-	// too, as Holder.Who, each once.
+	// too, as VoteView.Who, each once.
 	Who   []string
 	kind  error
 	cause error // a context's error, where that ended it

@@ -93,7 +93,7 @@ func TestNilLeaseHasEnded(t *testing.T) {
 		require.Zero(t, l.ValidUntil(), name)
 		require.Zero(t, l.Votes()+l.Margin()+l.Slot()+1+len(l.Slots()), name)
 		require.False(t, l.Shared(), name)
-		require.Zero(t, l.Hash(), name)
+		require.Zero(t, l.Owner(), name)
 	}
 	for name, l := range map[string]*redlock.Leases{"nil": nil, "zero": new(redlock.Leases)} {
 		require.ErrorIs(t, l.Err(), redlock.ErrNotHeld, name)
@@ -201,30 +201,29 @@ func TestCallThatCloseInterruptsSaysThatTheClientIsClosed(t *testing.T) {
 
 func TestErrorNamesTheCallThatTheOperatorMade(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
-		ctx, unseen := t.Context(), redlock.PermitHolder{}
+		ctx := t.Context()
 		l := permit(t, p, "k", 2)
 		seen := rt.Must(p.InspectSemaphore(ctx, "k"))(t)
 		unlock(t, l)
 		p.Away(0, 1)
 		time.Sleep(time.Second)
-		for op, call := range map[string]func(name string, h redlock.PermitHolder) error{
-			"inspect":           func(name string, _ redlock.PermitHolder) error { _, err := p.Inspect(ctx, name); return err },
-			"inspect semaphore": func(name string, _ redlock.PermitHolder) error { _, err := p.InspectSemaphore(ctx, name); return err },
-			"inspect latch":     func(name string, _ redlock.PermitHolder) error { _, err := p.InspectLatch(ctx, name); return err },
-			"force unlock":      func(name string, _ redlock.PermitHolder) error { _, err := p.ForceUnlock(ctx, name); return err },
-			"force permits":     func(name string, h redlock.PermitHolder) error { _, err := p.ForcePermits(ctx, name, h); return err },
-			"set limit":         func(name string, _ redlock.PermitHolder) error { return p.Semaphore(name, 1).SetLimit(ctx, 1) },
-			"clear limit":       func(name string, _ redlock.PermitHolder) error { return p.Semaphore(name, 1).ClearLimit(ctx) },
+		for op, call := range map[string]func(name string) error{
+			"inspect":           func(name string) error { _, err := p.Inspect(ctx, name); return err },
+			"inspect semaphore": func(name string) error { _, err := p.InspectSemaphore(ctx, name); return err },
+			"inspect latch":     func(name string) error { _, err := p.InspectLatch(ctx, name); return err },
+			"force unlock":      func(name string) error { _, err := p.ForceUnlock(ctx, name); return err },
+			"set limit":         func(name string) error { return p.Semaphore(name, 1).SetLimit(ctx, 1) },
+			"clear limit":       func(name string) error { return p.Semaphore(name, 1).ClearLimit(ctx) },
 		} {
-			require.Equal(t, op, rt.As[*redlock.InputError](t, call("", unseen)).Op)
-			if err := call("k", seen.Holders[0]); err != nil {
+			require.Equal(t, op, rt.As[*redlock.InputError](t, call("")).Op)
+			if err := call("k"); err != nil {
 				var q *redlock.QuorumError
 				require.ErrorAs(t, err, &q, op)
 				require.Equal(t, op, q.Op)
 			}
 		}
 		require.NoError(t, p.Close())
-		rt.Says(t, rt.Err(p.ForcePermits(ctx, "k", seen.Holders[0])), redlock.ErrClosed, "force permits")
+		rt.Says(t, rt.Err(p.ForceUnlockSeen(ctx, seen)), redlock.ErrClosed, "force unlock")
 	}, redlock.Quiet)
 }
 

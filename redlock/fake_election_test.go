@@ -167,7 +167,7 @@ func TestLeaderIsWhoHasTheLockAndHasProclaimed(t *testing.T) {
 		require.Equal(t, redlock.Leader{Value: []byte("10.0.0.1"), Token: l.Token()}, got)
 		require.ErrorIs(t, q.Try(t, "boss"), redlock.ErrHeld, "it is the mutex of that name")
 		in := rt.Must(q.Inspect(t.Context(), "boss"))(t)
-		require.Equal(t, l.Hash(), in.Holders[0].Owner)
+		require.Equal(t, l.Owner(), in.Holders[0].Owner)
 		require.Equal(t, 1, p.Stats()[redlock.KindElection].Held)
 
 		require.Equal(t, "10.0.0.1", a.words())

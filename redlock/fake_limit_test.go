@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -367,7 +368,7 @@ func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 			require.Equal(t, 2, h.Votes)
 			held[h.Owner] = h.Slots
 		}
-		require.Equal(t, map[string][]redlock.Slot{x.Hash(): x.Slots(), y.Hash(): y.Slots()}, held)
+		require.Equal(t, map[string][]redlock.Slot{x.Owner(): x.Slots(), y.Owner(): y.Slots()}, held)
 		require.Error(t, seen.Members[1].Err)
 		for _, i := range []int{0, 2} {
 			m := seen.Members[i]
@@ -380,17 +381,15 @@ func TestInspectionShowsWhoHasWhichSlots(t *testing.T) {
 		}
 		require.ErrorIs(t, rt.Err(p.InspectSemaphore(t.Context(), "")), redlock.ErrInput)
 
-		for _, h := range seen.Holders {
-			if h.Owner == x.Hash() {
-				require.True(t, rt.Must(q.ForcePermits(t.Context(), "k", h))(t))
-			}
-		}
+		seen.Holders = slices.DeleteFunc(seen.Holders, func(h redlock.Holder) bool { return h.Owner != x.Owner() })
+		require.Equal(t, 2, rt.Must(q.ForceUnlockSeen(t.Context(), seen))(t))
 		time.Sleep(20 * time.Millisecond)
 		l := waits.Get(t)
 		require.Len(t, l.Slots(), 3)
 		time.Sleep(11 * time.Second)
 		require.Equal(t, redlock.LostRefused, redlock.LostFor(x), "no renewal brings it back")
-		require.ErrorIs(t, rt.Err(q.ForcePermits(t.Context(), "k", redlock.PermitHolder{Owner: "abc"})), redlock.ErrInput)
+		seen.Holders = []redlock.Holder{{VoteView: redlock.VoteView{Owner: "abc"}}}
+		require.ErrorIs(t, rt.Err(q.ForceUnlockSeen(t.Context(), seen)), redlock.ErrInput)
 		unlock(t, l, y)
 	}, redlock.Quiet)
 }

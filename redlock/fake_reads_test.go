@@ -77,7 +77,7 @@ func TestHoldIsSharedByLeasesOfOneTTLThatRenew(t *testing.T) {
 		z, u := reads(t, a, "k", redlock.TTL(30*time.Second)), reads(t, a, "k", redlock.TTL(30*time.Second))
 		owners := map[string]bool{}
 		for _, l := range []*redlock.Lease{x, y, z, u} {
-			owners[l.Hash()] = true
+			owners[l.Owner()] = true
 		}
 		require.Len(t, owners, 4)
 		require.Equal(t, 4, a.Stats()[redlock.KindRead].Held)
@@ -108,7 +108,7 @@ func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			first := rt.Must(rw.RLock(t.Context()))(t)
-			shared := first.Hash()
+			shared := first.Owner()
 			var mu sync.Mutex
 			var last time.Time // that a reader came into the first hold
 			for i := range 8 {
@@ -118,7 +118,7 @@ func TestSharedReadsDoNotStarveAWriter(t *testing.T) {
 						if err != nil {
 							return
 						}
-						if mu.Lock(); l.Hash() == shared {
+						if mu.Lock(); l.Owner() == shared {
 							last = time.Now()
 						}
 						mu.Unlock()
@@ -323,7 +323,7 @@ func TestTryBecomesTheHoldOfAll(t *testing.T) {
 		x := rt.Must(a.RWMutex("k").TryRLock(t.Context()))(t)
 		synctest.Wait()
 		y := reads(t, a, "k")
-		require.Equal(t, x.Hash(), y.Hash())
+		require.Equal(t, x.Owner(), y.Owner())
 		unlock(t, x, y)
 		noKeys(t, d)
 
@@ -331,9 +331,9 @@ func TestTryBecomesTheHoldOfAll(t *testing.T) {
 		r := later(t.Context(), a.RWMutex("k").RLock)
 		time.Sleep(10 * time.Millisecond)
 		x = rt.Must(a.RWMutex("k").TryRLock(t.Context()))(t)
-		require.NotEqual(t, x.Hash(), r.Get(t).Hash())
+		require.NotEqual(t, x.Owner(), r.Get(t).Owner())
 		y = reads(t, a, "k")
-		require.Equal(t, r.Value.Hash(), y.Hash())
+		require.Equal(t, r.Value.Owner(), y.Owner())
 		unlock(t, x, y, r.Value)
 		noKeys(t, d)
 	}, redlock.Quiet)
@@ -457,7 +457,7 @@ func TestOwnerEntersItsShareAgain(t *testing.T) {
 		x := one.Get(t)
 		require.Same(t, x, two.Get(t))
 		y := reads(t, a, "k")
-		require.Equal(t, x.Hash(), y.Hash())
+		require.Equal(t, x.Owner(), y.Owner())
 		require.NotSame(t, x, y)
 		require.Same(t, x, reads(t, a, "k", redlock.As("me")))
 		unlock(t, y, x, x)

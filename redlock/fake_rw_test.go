@@ -535,7 +535,7 @@ func TestReadersAreSeenAndForced(t *testing.T) {
 		require.Equal(t, redlock.KindRead, seen.Kind)
 		require.Len(t, seen.Holders, 2)
 		for _, h := range seen.Holders {
-			require.Contains(t, []string{x.Hash(), y.Hash()}, h.Owner)
+			require.Contains(t, []string{x.Owner(), y.Owner()}, h.Owner)
 			require.Equal(t, 3, h.Votes)
 		}
 		for _, m := range seen.Members {
@@ -566,7 +566,7 @@ func TestReaderWhoseTimeIsOverIsNotShown(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		seen := rt.Must(b.Inspect(t.Context(), "k"))(t)
 		require.Len(t, seen.Holders, 1)
-		require.Equal(t, y.Hash(), seen.Holders[0].Owner)
+		require.Equal(t, y.Owner(), seen.Holders[0].Owner)
 		for _, m := range seen.Members {
 			require.Len(t, m.Votes, 1)
 		}

@@ -122,7 +122,7 @@ func everyKind(t testing.TB, a, b *redlock.Client, name string, interop bool, sa
 	permit = passOn(t, permit, sem[1].Acquire, func() bool {
 		in := rt.Must(a.InspectSemaphore(ctx, name))(t)
 		said(in.Key)
-		return slices.ContainsFunc(in.Members, func(v redlock.PermitView) bool { return len(v.Queue) > 0 })
+		return slices.ContainsFunc(in.Members, func(v redlock.MemberView) bool { return len(v.Queue) > 0 })
 	})
 	require.NoError(t, permit.Extend(ctx, 20*time.Second))
 	done(permit)
@@ -145,7 +145,7 @@ func everyKind(t testing.TB, a, b *redlock.Client, name string, interop bool, sa
 	for waiting := false; !waiting; time.Sleep(5 * time.Millisecond) {
 		in := rt.Must(a.InspectLatch(ctx, name))(t)
 		said(in.Key)
-		waiting = slices.ContainsFunc(in.Members, func(v redlock.LatchView) bool { return v.Waiting > 0 })
+		waiting = slices.ContainsFunc(in.Members, func(v redlock.MemberView) bool { return v.Latch != nil && v.Latch.Waiting > 0 })
 	}
 	require.NoError(t, latch.CountDown(ctx))
 	wg.Wait()

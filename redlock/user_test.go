@@ -145,7 +145,7 @@ func votesSeen(t testing.TB, by *caller, l *redlock.Lease) (n int) {
 	t.Helper()
 	for _, m := range inspect(t, by, l.Key()).Members {
 		for _, v := range m.Votes {
-			if v.Owner == l.Hash() {
+			if v.Owner == l.Owner() {
 				n++
 			}
 		}

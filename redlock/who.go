@@ -113,22 +113,10 @@ type labelled struct{ client, who string }
 // may be long.
 func (c *Client) holders(ctx context.Context, w want) (out []labelled) {
 	lock := c.cfg.lockOf(w.name)
-	views := make([]MemberView, len(c.members))
-	seen := func(i int, r *member.Reply) {
-		views[i].read(r)
-		for _, h := range holders(views, c.need) {
-			out = append(out, labelled{client: h.client})
-		}
-	}
+	views, read := make([]MemberView, len(c.members)), (*MemberView).read
 	if w.terms.kind.name == KindSemaphore {
 		lock = script.Semaphore(c.cfg.keyOf(w.name))
-		views := make([]PermitView, len(c.members))
-		seen = func(i int, r *member.Reply) {
-			views[i].read(r)
-			for _, h := range permitHolders(views, c.need) {
-				out = append(out, labelled{client: h.client})
-			}
-		}
+		read = func(v *MemberView, r *member.Reply) { v.readPermits(r) }
 	}
 	answered := 0
 	c.askUntil(ctx, lock.PeekHolders(nil), func(i int, r member.Reply, err error) (enough bool) {
@@ -136,8 +124,11 @@ func (c *Client) holders(ctx context.Context, w want) (out []labelled) {
 			return false
 		}
 		answered++
+		read(&views[i], &r)
 		out = out[:0]
-		seen(i, &r)
+		for _, h := range holders(views, c.need) {
+			out = append(out, labelled{client: h.client})
+		}
 		return answered >= c.need && len(out) > 0
 	})
 	return out

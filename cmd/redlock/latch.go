@@ -190,7 +190,7 @@ not delete a latch to use its name again: give the next use a greater --round.
 	}, false, func(ctx context.Context, _ *connection, l *redlock.Latch, _ []string) error { return l.Delete(ctx) })
 }
 
-// latchJSON is redlock.LatchInspection for scripts.
+// latchJSON is redlock.Inspection for scripts.
 type latchJSON struct {
 	Key       string            `json:"key"`
 	KeyBytes  []byte            `json:"key_base64,omitempty"` // the name, if it is no UTF-8
@@ -214,11 +214,15 @@ type latchMemberJSON struct {
 	LifeMS  int64  `json:"life_ms"`
 }
 
-func latchToJSON(in *redlock.LatchInspection) latchJSON {
-	out := latchJSON{Key: in.Key, KeyBytes: exact(in.Key), Known: in.Known, Round: in.Round, Count: in.Count, Remaining: in.Remaining, Open: in.Open}
+func latchToJSON(in *redlock.Inspection) latchJSON {
+	out := latchJSON{Key: in.Key, KeyBytes: exact(in.Key), Known: in.Latch != nil}
+	if l := in.Latch; l != nil {
+		out.Round, out.Count, out.Remaining, out.Open = l.Round, l.Count, l.Remaining, l.Open
+	}
 	for _, v := range in.Members {
-		m := latchMemberJSON{
-			Member: v.Member, State: v.State, Round: v.Round, Count: v.Count, Arrived: v.Arrived, Open: v.Open, Waiting: v.Waiting, LifeMS: v.Life.Milliseconds(),
+		m := latchMemberJSON{Member: v.Member, State: v.State}
+		if l := v.Latch; l != nil {
+			m.Round, m.Count, m.Arrived, m.Open, m.Waiting, m.LifeMS = l.Round, l.Count, l.Arrived, l.Open, l.Waiting, l.Life.Milliseconds()
 		}
 		if v.Err != nil {
 			m.Error = v.Err.Error()
@@ -228,8 +232,12 @@ func latchToJSON(in *redlock.LatchInspection) latchJSON {
 	return out
 }
 
-func printLatch(w io.Writer, in *redlock.LatchInspection) error {
-	_, err := fmt.Fprintf(w, "%d\n%s: %s\n", in.Remaining, printable.Quote(in.Key), latchState(in))
+func printLatch(w io.Writer, in *redlock.Inspection) error {
+	missing := 0
+	if in.Latch != nil {
+		missing = in.Latch.Remaining
+	}
+	_, err := fmt.Fprintf(w, "%d\n%s: %s\n", missing, printable.Quote(in.Key), latchState(in))
 	if err == nil {
 		printLatchMembers(w, in)
 	}
@@ -237,37 +245,38 @@ func printLatch(w io.Writer, in *redlock.LatchInspection) error {
 }
 
 // latchState says whether a latch is open, and what is missing.
-func latchState(in *redlock.LatchInspection) string {
-	switch {
-	case !in.Known:
+func latchState(in *redlock.Inspection) string {
+	switch l := in.Latch; {
+	case l == nil:
 		return "no member has such a latch"
-	case in.Open:
-		return fmt.Sprintf("open, round %d", in.Round)
-	case in.Count == 0:
-		return fmt.Sprintf("shut, round %d, nobody has told the count", in.Round)
+	case l.Open:
+		return fmt.Sprintf("open, round %d", l.Round)
+	case l.Count == 0:
+		return fmt.Sprintf("shut, round %d, nobody has told the count", l.Round)
+	default:
+		return fmt.Sprintf("shut, round %d, %d of %d are missing", l.Round, l.Remaining, l.Count)
 	}
-	return fmt.Sprintf("shut, round %d, %d of %d are missing", in.Round, in.Remaining, in.Count)
 }
 
-func printLatchMembers(w io.Writer, in *redlock.LatchInspection) {
+func printLatchMembers(w io.Writer, in *redlock.Inspection) {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "  MEMBER\tSTATE\tROUND\tARRIVED\tCOUNT\tOPEN\tWAITING\tLIFE")
 	for _, v := range in.Members {
-		switch {
+		switch l := v.Latch; {
 		case v.Err != nil:
 			_, _ = fmt.Fprintf(table, "  %s\t%s\t%v\n", v.Member, v.State, v.Err)
-		case !v.Known:
+		case l == nil:
 			_, _ = fmt.Fprintf(table, "  %s\t%s\t-\t-\t-\t-\t-\t-\n", v.Member, v.State)
 		default:
-			_, _ = fmt.Fprintf(table, "  %s\t%s\t%d\t%d\t%s\t%v\t%d\t%v\n", v.Member, v.State, v.Round, v.Arrived,
-				map[bool]string{true: "-", false: strconv.Itoa(v.Count)}[v.Count == 0], v.Open, v.Waiting, v.Life)
+			_, _ = fmt.Fprintf(table, "  %s\t%s\t%d\t%d\t%s\t%v\t%d\t%v\n", v.Member, v.State, l.Round, l.Arrived,
+				map[bool]string{true: "-", false: strconv.Itoa(l.Count)}[l.Count == 0], l.Open, l.Waiting, l.Life)
 		}
 	}
 	_ = table.Flush()
 }
 
 // latchUnanswered is why too few members answered, nil if enough did.
-func latchUnanswered(in *redlock.LatchInspection) error {
+func latchUnanswered(in *redlock.Inspection) error {
 	var all []error
 	for _, v := range in.Members {
 		all = append(all, v.Err)

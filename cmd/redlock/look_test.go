@@ -201,7 +201,7 @@ func TestRefusalsThatSayThatThereIsNoLock(t *testing.T) {
 func TestReadersAreShownAsSuch(t *testing.T) {
 	in := &redlock.Inspection{
 		Key: "k", Kind: redlock.KindRead,
-		Holders: []redlock.Holder{{Owner: "aaaaaa", Token: 7, Votes: 2}, {Owner: "bbbbbb", Token: 7, Votes: 2}},
+		Holders: []redlock.Holder{{VoteView: redlock.VoteView{Owner: "aaaaaa", Token: 7}, Votes: 2}, {VoteView: redlock.VoteView{Owner: "bbbbbb", Token: 7}, Votes: 2}},
 		Members: []redlock.MemberView{
 			{Member: "m:1", State: "voting", Counter: 7, Votes: []redlock.VoteView{{Owner: "aaaaaa", TTL: time.Second, Token: 7, Reads: true}, {Owner: "bbbbbb", TTL: 2 * time.Second, Token: 7, Reads: true}},
 				Queue: []redlock.Waiter{{Owner: "cccccc", Live: true}, {Owner: "dddddd", Live: true, Reads: true}}},
@@ -221,7 +221,7 @@ func TestReadersAreShownAsSuch(t *testing.T) {
 	if got := watchLine(in, nil); !strings.HasSuffix(got, ", 2 waiting (1 reader)") {
 		t.Error(got)
 	}
-	in.Holders = append(in.Holders, redlock.Holder{Owner: "eeeeee", Token: 9, Votes: 2}, redlock.Holder{Owner: "ffffff", Token: 7, Votes: 2})
+	in.Holders = append(in.Holders, redlock.Holder{VoteView: redlock.VoteView{Owner: "eeeeee", Token: 9}, Votes: 2}, redlock.Holder{VoteView: redlock.VoteView{Owner: "ffffff", Token: 7}, Votes: 2})
 	assert.Equal(t, `"k": held by 4 readers, token 9, 2 waiting (1 reader)`, watchLine(in, nil))
 }
 
@@ -248,7 +248,7 @@ func TestLockThatIsSeenAtTwoMastersOfAMemberHasOneVote(t *testing.T) {
 func TestSeveralHoldersAreShown(t *testing.T) {
 	in := &redlock.Inspection{
 		Key: "k", Kind: redlock.KindMutex,
-		Holders: []redlock.Holder{{Owner: "aaaaaa", Token: 7, Votes: 2}, {Owner: "bbbbbb", Token: 5, Votes: 2}},
+		Holders: []redlock.Holder{{VoteView: redlock.VoteView{Owner: "aaaaaa", Token: 7}, Votes: 2}, {VoteView: redlock.VoteView{Owner: "bbbbbb", Token: 5}, Votes: 2}},
 		Members: []redlock.MemberView{
 			{Member: "m:1", State: "voting", Counter: 7, Votes: []redlock.VoteView{{Owner: "aaaaaa", TTL: time.Second, Token: 7}, {Owner: "bbbbbb", TTL: 2 * time.Second, Token: 5}}},
 			{Member: "m:2", State: "voting", Counter: 9},

@@ -134,7 +134,7 @@ func askEach[T any](names []string, one func(name string) (*T, error)) (out []*T
 }
 
 // slotsFound is what ls says of a semaphore, nil: nothing.
-func slotsFound(in *redlock.SemaphoreInspection, all bool) *heldSlotsJSON {
+func slotsFound(in *redlock.Inspection, all bool) *heldSlotsJSON {
 	if len(in.Holders) == 0 && (!all || !permitsKnown(in)) {
 		return nil
 	}
@@ -146,7 +146,7 @@ func slotsFound(in *redlock.SemaphoreInspection, all bool) *heldSlotsJSON {
 		if i == 0 || h.Votes < out.Votes {
 			out.Votes = h.Votes
 		}
-		out.TTLMS = max(out.TTLMS, longest(in, h).Milliseconds())
+		out.TTLMS = max(out.TTLMS, h.TTL.Milliseconds())
 		out.HoldersWho = append(out.HoldersWho, h.Who)
 	}
 	out.HoldersWho = eachOnce(out.HoldersWho)
@@ -157,18 +157,21 @@ func slotsFound(in *redlock.SemaphoreInspection, all bool) *heldSlotsJSON {
 }
 
 // latchFound is what ls says of a latch, nil: nothing.
-func latchFound(in *redlock.LatchInspection, all bool) *foundLatchJSON {
+func latchFound(in *redlock.Inspection, all bool) *foundLatchJSON {
+	if in.Latch == nil {
+		return nil
+	}
 	out := &foundLatchJSON{
-		Key: in.Key, KeyBytes: exact(in.Key), Kind: redlock.KindLatch, Round: in.Round, Count: in.Count, Remaining: in.Remaining,
-		Open: in.Open, state: latchState(in),
+		Key: in.Key, KeyBytes: exact(in.Key), Kind: redlock.KindLatch, Round: in.Latch.Round, Count: in.Latch.Count, Remaining: in.Latch.Remaining,
+		Open: in.Latch.Open, state: latchState(in),
 	}
 	for _, v := range in.Members {
-		if v.Known {
+		if v.Latch != nil {
 			out.Votes++
-			out.TTLMS = max(out.TTLMS, v.Life.Milliseconds())
+			out.TTLMS = max(out.TTLMS, v.Latch.Life.Milliseconds())
 		}
 	}
-	if out.Votes == 0 || !all && out.Votes < member.Majority(len(in.Members)) {
+	if !all && out.Votes < member.Majority(len(in.Members)) {
 		return nil
 	}
 	return out

@@ -150,7 +150,7 @@ func (c *connection) nestedPermits(ctx context.Context, key string, w *waiting) 
 }
 
 // permitVerified reports whether the permit is held under its token, as verified does for a lock.
-func permitVerified(in *redlock.SemaphoreInspection, a around) bool {
+func permitVerified(in *redlock.Inspection, a around) bool {
 	below, top := make(map[string]int), make(map[string]uint64) // by owner
 	for _, m := range in.Members {
 		for _, v := range m.Votes {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -156,7 +155,7 @@ The exit code is 0 whether a slot is held or not; 69 if no majority answers.
 	return cmd
 }
 
-// semaphoreJSON is redlock.SemaphoreInspection for scripts.
+// semaphoreJSON is redlock.Inspection for scripts.
 type semaphoreJSON struct {
 	Key      string              `json:"key"`
 	KeyBytes []byte              `json:"key_base64,omitempty"` // the name, if it is no UTF-8
@@ -197,14 +196,14 @@ type permitWaiterJSON struct {
 	Who     string `json:"who,omitempty"`
 }
 
-func semaphoreToJSON(in *redlock.SemaphoreInspection) semaphoreJSON {
+func semaphoreToJSON(in *redlock.Inspection) semaphoreJSON {
 	out := semaphoreJSON{
 		Key: in.Key, KeyBytes: exact(in.Key), Limit: storedLimit(in.Limit),
 		Holders: []permitHolderJSON{}, Members: []permitsMemberJSON{},
 	}
 	for _, h := range in.Holders {
 		out.Holders = append(out.Holders, permitHolderJSON{
-			Owner: h.Owner, Votes: h.Votes, TTLMS: longest(in, h).Milliseconds(), Slots: slotsToJSON(h.Slots), Who: h.Who,
+			Owner: h.Owner, Votes: h.Votes, TTLMS: h.TTL.Milliseconds(), Slots: slotsToJSON(h.Slots), Who: h.Who,
 		})
 	}
 	for _, v := range in.Members {
@@ -233,20 +232,8 @@ func storedLimit(n int) *int {
 	return &n
 }
 
-// longest is the longest time that a member gives a holder.
-func longest(in *redlock.SemaphoreInspection, h redlock.PermitHolder) (ttl time.Duration) {
-	for _, v := range in.Members {
-		for _, vote := range v.Votes {
-			if vote.Owner == h.Owner {
-				ttl = max(ttl, vote.TTL)
-			}
-		}
-	}
-	return ttl
-}
-
 // heldSlots counts the slots that are held at a majority.
-func heldSlots(in *redlock.SemaphoreInspection) (n int) {
+func heldSlots(in *redlock.Inspection) (n int) {
 	for _, h := range in.Holders {
 		n += len(h.Slots)
 	}
@@ -254,7 +241,7 @@ func heldSlots(in *redlock.SemaphoreInspection) (n int) {
 }
 
 // permitHeadline says how many slots are held, and what limit is stored.
-func permitHeadline(in *redlock.SemaphoreInspection) string {
+func permitHeadline(in *redlock.Inspection) string {
 	line := printable.Quote(in.Key) + ": semaphore, "
 	switch n := heldSlots(in); {
 	case n == 0 && tooFew(permitErrors(in)) != nil:
@@ -270,7 +257,7 @@ func permitHeadline(in *redlock.SemaphoreInspection) string {
 	return line
 }
 
-func printSemaphore(w io.Writer, in *redlock.SemaphoreInspection) error {
+func printSemaphore(w io.Writer, in *redlock.Inspection) error {
 	_, _ = fmt.Fprintln(w, permitHeadline(in))
 	if len(in.Holders) > 0 {
 		table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
@@ -278,7 +265,7 @@ func printSemaphore(w io.Writer, in *redlock.SemaphoreInspection) error {
 		for _, h := range in.Holders {
 			for _, s := range h.Slots {
 				_, _ = fmt.Fprintf(table, "  %d\t%s\t%v\t%d\t%d/%d\n",
-					s.Number, told(h.Owner, h.Who), longest(in, h), s.Token, h.Votes, len(in.Members))
+					s.Number, told(h.Owner, h.Who), h.TTL, s.Token, h.Votes, len(in.Members))
 			}
 		}
 		_ = table.Flush()
@@ -303,7 +290,7 @@ func printSemaphore(w io.Writer, in *redlock.SemaphoreInspection) error {
 }
 
 // lineOf says how many wait, and who waits for how many slots.
-func lineOf(queue []redlock.PermitWaiter) string {
+func lineOf(queue []redlock.Waiter) string {
 	if len(queue) == 0 {
 		return "0"
 	}
@@ -318,7 +305,7 @@ func lineOf(queue []redlock.PermitWaiter) string {
 	return fmt.Sprintf("%d (%s)", len(queue), strings.Join(each, ", "))
 }
 
-func permitErrors(in *redlock.SemaphoreInspection) (all []error) {
+func permitErrors(in *redlock.Inspection) (all []error) {
 	for _, v := range in.Members {
 		all = append(all, v.Err)
 	}
@@ -369,10 +356,13 @@ func (c *common) forceSlot(cmd *cobra.Command, key string, n int, yes bool, only
 			return err
 		}
 	}
-	taken, held := redlock.PermitHolder{}, false
+	taken, held := redlock.Holder{}, false
 	if from != nil {
 		taken = *from
-		if held, err = conn.ForcePermits(ctx, key, taken); err == nil && !held {
+		seen.Holders = []redlock.Holder{taken}
+		freed := 0
+		freed, err = conn.ForceUnlockSeen(ctx, seen)
+		if held = err == nil && freed >= member.Majority(len(seen.Members)); err == nil && !held {
 			return &exitError{exitNotObtained, errors.New("the holder has changed in the meantime: a majority of the members had nothing of it")}
 		}
 	}
@@ -394,7 +384,7 @@ func (c *common) forceSlot(cmd *cobra.Command, key string, n int, yes bool, only
 }
 
 // holderOf is who holds a slot at a majority, nil: nobody does.
-func holderOf(in *redlock.SemaphoreInspection, n int) *redlock.PermitHolder {
+func holderOf(in *redlock.Inspection, n int) *redlock.Holder {
 	for i, h := range in.Holders {
 		for _, s := range h.Slots {
 			if s.Number == n {
@@ -406,7 +396,7 @@ func holderOf(in *redlock.SemaphoreInspection, n int) *redlock.PermitHolder {
 }
 
 // slotAlone is one slot as if it were a lock: each is decided as a mutex is.
-func slotAlone(in *redlock.SemaphoreInspection, n int) *redlock.Inspection {
+func slotAlone(in *redlock.Inspection, n int) *redlock.Inspection {
 	out := &redlock.Inspection{Key: in.Key, Kind: redlock.KindMutex}
 	for _, v := range in.Members {
 		m := redlock.MemberView{Member: v.Member, Err: v.Err, State: v.State}

@@ -17,8 +17,8 @@ import (
 type sight struct {
 	lock      *redlock.Inspection
 	leads     *string
-	semaphore *redlock.SemaphoreInspection // nil: it cannot be asked for
-	latch     *redlock.LatchInspection     // nil: it cannot be asked for
+	semaphore *redlock.Inspection // nil: it cannot be asked for
+	latch     *redlock.Inspection // nil: it cannot be asked for
 }
 
 // look asks for all of a name at once. Redisson has neither our semaphores nor our latches.
@@ -48,7 +48,7 @@ func (c *connection) look(ctx context.Context, name string) (*sight, error) {
 // slots reports whether a member knows anything of the semaphore.
 func (s *sight) slots() bool { return s.semaphore != nil && permitsKnown(s.semaphore) }
 
-func permitsKnown(in *redlock.SemaphoreInspection) bool {
+func permitsKnown(in *redlock.Inspection) bool {
 	for _, v := range in.Members {
 		if v.Limit >= 0 || len(v.Votes) > 0 || len(v.Queue) > 0 {
 			return true
@@ -58,7 +58,7 @@ func permitsKnown(in *redlock.SemaphoreInspection) bool {
 }
 
 // arrivals reports whether a member has the latch.
-func (s *sight) arrivals() bool { return s.latch != nil && s.latch.Known }
+func (s *sight) arrivals() bool { return s.latch != nil && s.latch.Latch != nil }
 
 // idle reports whether nobody holds the lock or waits for it, as far as enough members know.
 func (s *sight) idle() bool {
@@ -121,7 +121,7 @@ func (s *sight) print(w io.Writer) error {
 	return nil
 }
 
-func latchLine(in *redlock.LatchInspection) string {
+func latchLine(in *redlock.Inspection) string {
 	return printable.Quote(in.Key) + ": latch, " + latchState(in)
 }
 
@@ -151,7 +151,7 @@ func (l *sightLines) changed(s *sight) (lines []string) {
 
 // permitsLine is what watch prints of a semaphore: of more than three holders how many they are. all
 // is what it compares.
-func permitsLine(in *redlock.SemaphoreInspection) (line, all string) {
+func permitsLine(in *redlock.Inspection) (line, all string) {
 	var by []string
 	for _, h := range in.Holders {
 		var slots []string

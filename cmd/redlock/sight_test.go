@@ -13,17 +13,17 @@ import (
 )
 
 // permitsAt is what three members say when all name the same holders, with a slot each.
-func permitsAt(tokens ...uint64) *redlock.SemaphoreInspection {
-	in := &redlock.SemaphoreInspection{Key: "k", Limit: -1}
+func permitsAt(tokens ...uint64) *redlock.Inspection {
+	in := &redlock.Inspection{Key: "k", Limit: -1}
 	for range 3 {
-		in.Members = append(in.Members, redlock.PermitView{Limit: -1})
+		in.Members = append(in.Members, redlock.MemberView{Limit: -1})
 	}
 	for i, token := range tokens {
 		slots := []redlock.Slot{{Number: i, Token: token}}
 		owner := strings.Repeat(string(rune('a'+i)), 6)
-		in.Holders = append(in.Holders, redlock.PermitHolder{Owner: owner, Slots: slots, Votes: 3})
+		in.Holders = append(in.Holders, redlock.Holder{VoteView: redlock.VoteView{Owner: owner, Slots: slots}, Votes: 3})
 		for m := range in.Members {
-			in.Members[m].Votes = append(in.Members[m].Votes, redlock.PermitVote{Owner: owner, Slots: slots})
+			in.Members[m].Votes = append(in.Members[m].Votes, redlock.VoteView{Owner: owner, Slots: slots})
 		}
 	}
 	return in
@@ -37,11 +37,11 @@ func nobody() *redlock.Inspection {
 func TestWatchTellsEveryChangeOfSlots(t *testing.T) {
 	t.Parallel()
 	var last sightLines
-	look := func(in *redlock.SemaphoreInspection) []string {
+	look := func(in *redlock.Inspection) []string {
 		return last.changed(&sight{lock: nobody(), semaphore: in})
 	}
 	for _, step := range []struct {
-		in   *redlock.SemaphoreInspection
+		in   *redlock.Inspection
 		want string
 	}{
 		{permitsAt(7), `"k": semaphore, 1 slot held by 1 holder (aaaaaa: slot 0 token 7), 0 waiting`},
@@ -59,13 +59,13 @@ func TestWatchTellsEveryChangeOfSlots(t *testing.T) {
 // a semaphore do not keep watch from its end.
 func TestFreeIsSaidOfSlotsToo(t *testing.T) {
 	t.Parallel()
-	failing := func(err error) *redlock.SemaphoreInspection {
+	failing := func(err error) *redlock.Inspection {
 		in := permitsAt()
 		in.Members[0].Err, in.Members[1].Err = err, err
 		return in
 	}
 	held := nobody()
-	held.Holders = []redlock.Holder{{Owner: "aaaaaa", Token: 7, Votes: 3}}
+	held.Holders = []redlock.Holder{{VoteView: redlock.VoteView{Owner: "aaaaaa", Token: 7}, Votes: 3}}
 	silent := nobody()
 	silent.Members[0].Err, silent.Members[1].Err = context.DeadlineExceeded, context.DeadlineExceeded
 	for name, c := range map[string]struct {
@@ -107,10 +107,11 @@ func TestNamesAreReadFromKeys(t *testing.T) {
 // What less than a majority has is listed with --all alone, and what nobody knows never.
 func TestLsListsWhatAMajorityHas(t *testing.T) {
 	t.Parallel()
-	known := func(n int) *redlock.LatchInspection {
-		in := &redlock.LatchInspection{Key: "k", Known: n > 0, Members: make([]redlock.LatchView, 3)}
+	known := func(n int) *redlock.Inspection {
+		in := &redlock.Inspection{Key: "k", Members: make([]redlock.MemberView, 3)}
 		for i := range n {
-			in.Members[i].Known = true
+			in.Latch = &redlock.LatchState{}
+			in.Members[i].Latch = in.Latch
 		}
 		return in
 	}

@@ -101,7 +101,7 @@ func (s *seat) permit(ctx context.Context, rng *rand.Rand) {
 		h := &held{s: s, attempt: s.app.attempts.Add(1), name: slotName(x.name, slot.Number), ttl: ttl, sort: permitLock, fixed: fixed}
 		h.take(lease)
 		e := h.event("grant", n)
-		e.At, e.Since, e.Until, e.Token, e.Owner = now, asked, h.until, slot.Token, lease.Hash()
+		e.At, e.Since, e.Until, e.Token, e.Owner = now, asked, h.until, slot.Token, lease.Owner()
 		e.Names, e.Number = []string{x.name}, int64(slot.Number)
 		s.app.say(e)
 		parts = append(parts, h)

@@ -137,7 +137,7 @@ func (h *held) downgrade(ctx context.Context) *held {
 	g.take(lease)
 	x := g.event("downgraded", n)
 	x.At, x.Back, x.Was = e.At, judge.Now(), h.attempt
-	x.Until, x.Token, x.Owner, x.Shared = g.until, lease.Token(), lease.Hash(), lease.Shared()
+	x.Until, x.Token, x.Owner, x.Shared = g.until, lease.Token(), lease.Owner(), lease.Shared()
 	h.s.app.say(x)
 	return g
 }
@@ -227,7 +227,7 @@ func (s *seat) lockSet(ctx context.Context, names []string, ttl, patience time.D
 		h := &held{s: s, attempt: s.app.attempts.Add(1), name: name, ttl: ttl, sort: setOfLocks}
 		h.take(leases.Of(name))
 		e := h.event("grant", n)
-		e.At, e.Until, e.Token, e.Owner = now, h.until, h.lease.Token(), h.lease.Hash()
+		e.At, e.Until, e.Token, e.Owner = now, h.until, h.lease.Token(), h.lease.Owner()
 		e.Text = "in a set"
 		s.app.say(e)
 		x.parts = append(x.parts, h)

@@ -479,7 +479,7 @@ func (h *held) granted(lease *redlock.Lease, how string, client int) {
 	now := judge.Now()
 	h.take(lease)
 	e := h.event("grant", client)
-	e.At, e.Until, e.Token, e.Owner, e.Text = now, h.until, lease.Token(), lease.Hash(), how
+	e.At, e.Until, e.Token, e.Owner, e.Text = now, h.until, lease.Token(), lease.Owner(), how
 	e.Shared = lease.Shared()
 	if h.leads != nil {
 		e.Value = h.leads.who

@@ -223,7 +223,7 @@ const seldom = 100 * time.Millisecond
 // own Await and Wait.
 func (d *Deployment) Await(name string) {
 	d.t.Helper()
-	d.awaitSeen(name, "nobody holds %q", func(lock *redlock.Inspection, permits *redlock.SemaphoreInspection) bool {
+	d.awaitSeen(name, "nobody holds %q", func(lock *redlock.Inspection, permits *redlock.Inspection) bool {
 		return len(lock.Holders)+len(permits.Holders) > 0
 	})
 }
@@ -232,7 +232,7 @@ func (d *Deployment) Await(name string) {
 func (d *Deployment) AwaitPermits(name string, n int) {
 	d.t.Helper()
 	held := 0
-	d.awaitSeen(name, "%[2]d slots of the semaphore %[1]q are held, and not %[3]d", func(_ *redlock.Inspection, permits *redlock.SemaphoreInspection) bool {
+	d.awaitSeen(name, "%[2]d slots of the semaphore %[1]q are held, and not %[3]d", func(_ *redlock.Inspection, permits *redlock.Inspection) bool {
 		held = 0
 		for _, h := range permits.Holders {
 			held += len(h.Slots)
@@ -248,7 +248,7 @@ func (d *Deployment) AwaitWaiting(name string, n int) {
 	d.t.Helper()
 	waiting := 0
 	need := d.members.Len()/2 + 1
-	d.awaitSeen(name, "%[2]d wait for %[1]q, and not %[3]d", func(lock *redlock.Inspection, permits *redlock.SemaphoreInspection) bool {
+	d.awaitSeen(name, "%[2]d wait for %[1]q, and not %[3]d", func(lock *redlock.Inspection, permits *redlock.Inspection) bool {
 		votes := make(map[string]int)
 		for _, m := range lock.Members {
 			for _, w := range m.Queue {
@@ -281,10 +281,10 @@ func (d *Deployment) AwaitWaiting(name string, n int) {
 }
 
 // awaitSeen polls what the members say of a name. failed is what is not so, for the name and numbers.
-func (d *Deployment) awaitSeen(name, failed string, ready func(*redlock.Inspection, *redlock.SemaphoreInspection) bool, numbers ...*int) {
+func (d *Deployment) awaitSeen(name, failed string, ready func(*redlock.Inspection, *redlock.Inspection) bool, numbers ...*int) {
 	d.t.Helper()
 	other, last := d.somebody("await", name), error(nil)
-	none := &redlock.SemaphoreInspection{}
+	none := &redlock.Inspection{}
 	d.await(patience, seldom, func(ctx context.Context) bool {
 		lock, err := other.Inspect(ctx, name)
 		permits := none
@@ -419,35 +419,26 @@ func (d *Deployment) Lose(lease *redlock.Lease) {
 
 // force takes what a lease has at the members, and nothing of anybody else.
 func force(ctx context.Context, other *redlock.Client, lease *redlock.Lease) error {
-	if len(lease.Slots()) == 0 {
-		seen, err := other.Inspect(ctx, lease.Key())
-		if err != nil {
-			return err
-		}
-		seen.Holders = nil // the votes of members, also if they are no majority
-		found := false
-		for i := range seen.Members {
-			m := &seen.Members[i]
-			m.Votes = slices.DeleteFunc(m.Votes, func(v redlock.VoteView) bool { return v.Owner != lease.Hash() })
-			found = found || len(m.Votes) > 0
-		}
-		if !found {
-			return nil
-		}
-		_, err = other.ForceUnlockSeen(ctx, seen)
-		return err
+	look := other.Inspect
+	if len(lease.Slots()) > 0 {
+		look = other.InspectSemaphore
 	}
-	seen, err := other.InspectSemaphore(ctx, lease.Key())
+	seen, err := look(ctx, lease.Key())
 	if err != nil {
 		return err
 	}
-	for _, h := range seen.Holders {
-		if h.Owner == lease.Hash() {
-			_, err := other.ForcePermits(ctx, lease.Key(), h)
-			return err
-		}
+	seen.Holders = nil // the votes of members, also if they are no majority
+	found := false
+	for i := range seen.Members {
+		m := &seen.Members[i]
+		m.Votes = slices.DeleteFunc(m.Votes, func(v redlock.VoteView) bool { return v.Owner != lease.Owner() })
+		found = found || len(m.Votes) > 0
 	}
-	return nil
+	if !found {
+		return nil
+	}
+	_, err = other.ForceUnlockSeen(ctx, seen)
+	return err
 }
 
 // Cut breaks the connections of the clients under test to members, and refuses new ones until Heal.
