@@ -156,7 +156,7 @@ func observed(t *testing.T, a, b *redlock.Client, name string) {
 	hears(redlock.Leader{Value: []byte("two"), Token: l.Token()})
 	got := rt.Must(b.Election(name).Leader(ctx))(t)
 	require.Equal(t, redlock.Leader{Value: []byte("two"), Token: l.Token()}, got)
-	require.NoError(t, e.Resign(ctx, l))
+	require.NoError(t, l.Unlock(ctx))
 	hears(redlock.Leader{None: true})
 	cancel()
 	<-done

@@ -68,7 +68,7 @@ func (b *Barrier) Wait(ctx context.Context) (round uint64, err error) {
 		return 0, &keyError{op: opBarrier, key: b.l.name, err: ErrClosed}
 	}
 	defer func() { <-b.turn }()
-	call, start := CallStart{Key: b.l.name, Kind: KindLatch, Op: opBarrier}, time.Now()
+	call, start := CallStart{LockName: LockName{KindLatch, b.l.name}, Op: opBarrier}, time.Now()
 	in := b.c.trace.start(ctx, call)
 	round, err = b.wait(ctx, in)
 	err = b.c.orClosed(opBarrier, b.l.name, err)

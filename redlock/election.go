@@ -21,10 +21,11 @@ import (
 //
 // A leader is a *Lease. Its Token is the term: greater than that of every earlier leader. Its
 // Context ends before another can lead. Give the token to the storages that the leader writes to.
+// Lease.Unlock resigns: the members tell the observers, and give the lock to the next candidate.
 type Election struct{ lock Mutex }
 
-// MaxValue is how many bytes a value of Election.Campaign and Election.Proclaim may have.
-const MaxValue = 4096
+// maxValue is how many bytes a value of Election.Campaign and Election.Proclaim may have.
+const maxValue = 4096
 
 // shortestTerm is the least time from the begin of one term of Run to that of the next. So a function
 // that returns at once does not keep the members busy.
@@ -82,14 +83,14 @@ func (e *Election) check(ctx context.Context, op string, value []byte) error {
 	if m.terms.as != "" {
 		return badInput(op, "an election has no option As: a leader is not elected again")
 	}
-	if len(value) > MaxValue {
-		return badInput(op, "the value has %d bytes, but at most %d are allowed", len(value), MaxValue)
+	if len(value) > maxValue {
+		return badInput(op, "the value has %d bytes, but at most %d are allowed", len(value), maxValue)
 	}
 	return nil
 }
 
 // Campaign waits until this process leads, as Mutex.Lock waits for the lock. Then it proclaims the
-// value, of at most MaxValue bytes, and returns when a majority of the members have recorded it. If
+// value, of at most 4096 bytes, and returns when a majority of the members have recorded it. If
 // too few do so within Config.MemberTimeout, Campaign returns the lease all the same, and the log
 // says so: the client repeats the value with each renewal.
 //
@@ -146,19 +147,6 @@ func (e *Election) Proclaim(ctx context.Context, l *Lease, value []byte) error {
 		return l.notHeld(opProclaim)
 	}
 	return err
-}
-
-// Resign ends the lease of a leader, as Lease.Unlock does. Either way, the members tell the
-// observers that the leader has resigned, and give the lock to the next candidate. Errors are those
-// of Unlock, and ErrInput if l is not a lease of this election.
-func (e *Election) Resign(ctx context.Context, l *Lease) error {
-	if ctx == nil {
-		return badInput(opResign, "nil context")
-	}
-	if err := e.leases(opResign, l); err != nil {
-		return err
-	}
-	return l.Unlock(ctx)
 }
 
 // leases explains why l is not a lease of the election.
@@ -255,9 +243,9 @@ func (e *Election) term(ctx context.Context, value []byte, fn func(ctx context.C
 // ended. So the answer is a hint: pass the token to whom you ask.
 //
 // Leader returns as soon as a majority agree. It waits at most Config.MemberTimeout for members that
-// do not answer. Errors:
+// do not answer. If nobody leads, it returns a Leader that is None: the lock is free, or its holder has
+// proclaimed nothing. Errors:
 //
-//   - ErrNoLeader if nobody leads: the lock is free, or its holder has proclaimed nothing.
 //   - ErrNoQuorum if too few members answered to tell.
 //   - ErrClosed, ErrInput.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
@@ -298,7 +286,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	vacant := p.vacant(time.Now())
 	p.mu.Unlock()
 	if vacant {
-		return Leader{}, &keyError{op: opLeader, key: e.lock.name, err: ErrNoLeader}
+		return Leader{None: true}, nil
 	}
 	why := &QuorumError{
 		Failure: quorum.Failure{Op: opLeader, Key: e.lock.name, Need: c.need, Votes: r.Votes(c.members)}, kind: ErrNoQuorum, cause: ctx.Err(),

@@ -316,7 +316,7 @@ func TestClientForgetsWhatAFormerLeaderSaid(t *testing.T) {
 		}
 		l := elected()
 		require.NoError(t, e.Proclaim(t.Context(), l, nil))
-		require.NoError(t, e.Resign(t.Context(), l))
+		require.NoError(t, l.Unlock(t.Context()))
 		require.Zero(t, kept(p), "resigned")
 		require.Error(t, e.Proclaim(t.Context(), l, nil))
 		require.NotNil(t, p.said.of(l.lease), "a call that has found the lease held")

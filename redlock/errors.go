@@ -62,8 +62,6 @@ var (
 	// comes behind it in the order of names. Two such callers could wait for each other. Take all
 	// names in one call.
 	ErrOrder = errors.New("locks are not taken in their order")
-	// ErrNoLeader: nobody leads the election, or its leader has proclaimed nothing yet.
-	ErrNoLeader = errors.New("nobody leads")
 	// ErrPassed: a later round of the latch has begun. Nobody remembers whether the round that was
 	// asked for had opened.
 	ErrPassed = errors.New("round of the latch has passed")
@@ -75,7 +73,12 @@ var (
 	// They cannot be had before somebody raises it: see Semaphore.SetLimit. If the limit is 0, Acquire
 	// waits for that, and the error says so when its context has ended.
 	ErrLimit = errors.New("more permits than the stored limit allows")
-	// ErrInput: an argument cannot work. The error is an *InputError that says which one and why.
+	// ErrRan: the function of Do has run, and afterwards something was wrong with the lease: it was lost
+	// meanwhile, or its release is in doubt. What the function itself returned is joined with that.
+	// Without ErrRan in its chain, an error of Do is the function's own, or says that the function did not
+	// run.
+	ErrRan = errors.New("the function has run")
+	// ErrInput: an argument cannot work. The error says which one and why.
 	ErrInput = errors.New("bad input")
 )
 
@@ -122,19 +125,14 @@ func (e *QuorumError) Unwrap() []error {
 	return all
 }
 
-// RanError says that the function of Do has run, and that afterwards something was wrong with the
-// lease: it was lost meanwhile, or its release is in doubt. It matches what Err matches. What the
-// function itself returned is joined with it. Without a RanError in its chain, an error of Do is the
-// function's own, or says that the function did not run.
-type RanError struct{ Err error }
+// ranError is what was wrong with a lease after the function of Do had run: it matches ErrRan.
+type ranError struct{ error }
 
-func (e *RanError) Error() string { return e.Err.Error() }
-func (e *RanError) Unwrap() error { return e.Err }
+func (e *ranError) Unwrap() []error { return []error{e.error, ErrRan} }
 
 // LostError says why a lease ended although its holder did not end it. It matches ErrLost.
 type LostError struct {
-	Key    string
-	Kind   Kind
+	LockName
 	Token  uint64
 	Reason LostReason
 	Until  time.Time // the end of the validity that the lease had
@@ -160,17 +158,14 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLost || target == ErrClosed && e.Reason == LostClosed
 }
 
-// InputError names an argument that cannot work, and says what would. It matches ErrInput.
-type InputError struct {
-	Op      string
-	Problem string
-}
+// inputError names an argument that cannot work, and says what would. It matches ErrInput.
+type inputError struct{ op, problem string }
 
-func (e *InputError) Error() string        { return "redlock: " + e.Op + ": " + e.Problem }
-func (e *InputError) Is(target error) bool { return target == ErrInput }
+func (e *inputError) Error() string        { return "redlock: " + e.op + ": " + e.problem }
+func (e *inputError) Is(target error) bool { return target == ErrInput }
 
 func badInput(op, format string, args ...any) error {
-	return &InputError{Op: op, Problem: fmt.Sprintf(format, args...)}
+	return &inputError{op, fmt.Sprintf(format, args...)}
 }
 
 // logged is a lock's name as an attribute of a log, which quotes it where it must. It is cut after as

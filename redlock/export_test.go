@@ -92,7 +92,11 @@ func WithTracer(to any) Option {
 
 // SettleRefused has a renewal settle that a majority refused for a lease, when nobody has carried that out yet.
 func SettleRefused(l *Lease) {
-	n := renewal{k: &l.c.keeper, items: []renewItem{{l: l, ttl: l.hold.terms.ttl, decided: true, lost: true}}}
+	item := l.toRenew(l.hold.terms.ttl)
+	for i := range l.c.members {
+		item.Book(i, false)
+	}
+	n := renewal{k: &l.c.keeper, items: []renewItem{item}}
 	n.settle()
 }
 

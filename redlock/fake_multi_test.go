@@ -64,8 +64,6 @@ func TestMultiIsOneCommandPerMember(t *testing.T) {
 		require.Zero(t, leases.Token("e"))
 		require.Nil(t, leases.Of("e"))
 		synctest.Wait()
-		require.Equal(t, 3, leases.Votes())
-		require.Equal(t, 1, leases.Margin())
 		for _, s := range cluster.Servers {
 			require.Equal(t, got, votesFor(t, s, got...))
 		}
@@ -569,7 +567,7 @@ func TestMultiOfSeveralDeployments(t *testing.T) {
 
 func TestMultiSaysWhatCannotWork(t *testing.T) {
 	redlock.Alone(t, 1, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-		many := make([]string, redlock.MaxNames+1)
+		many := make([]string, 64+1)
 		for i := range many {
 			many[i] = fmt.Sprint(i)
 		}
@@ -603,7 +601,7 @@ func TestMultiSaysWhatCannotWork(t *testing.T) {
 		require.NotErrorIs(t, err, redlock.ErrNoQuorum)
 		var none context.Context
 		require.ErrorIs(t, rt.Err(p.Multi([]string{"a"}).Lock(none)), redlock.ErrInput)
-		leases := rt.Must(p.Multi(many[:redlock.MaxNames]).Lock(t.Context()))(t)
+		leases := rt.Must(p.Multi(many[:64]).Lock(t.Context()))(t)
 		require.ErrorIs(t, leases.Unlock(none), redlock.ErrInput)
 		require.ErrorIs(t, leases.Extend(none, time.Second), redlock.ErrInput)
 		require.NoError(t, leases.Unlock(t.Context()))

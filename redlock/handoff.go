@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"strings"
 	"sync"
@@ -70,7 +69,7 @@ func (h Handoff) Secret() string {
 	return handoffPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseHandoff decodes what Secret returned. The error is an *InputError and quotes nothing.
+// ParseHandoff decodes what Secret returned. The error matches ErrInput and quotes nothing.
 func ParseHandoff(secret string) (Handoff, error) {
 	body, found := strings.CutPrefix(secret, handoffPrefix)
 	raw, err := base64.RawURLEncoding.DecodeString(body)
@@ -121,10 +120,7 @@ func (h Handoff) String() string {
 // Format prints the same with every verb of fmt.
 func (h Handoff) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, h.String()) }
 
-// LogValue prints the same in every handler of slog.
-func (h Handoff) LogValue() slog.Value { return slog.StringValue(h.String()) }
-
-// MarshalText prints the same in JSON and other encodings. It cannot be read back: Secret can.
+// MarshalText prints the same in JSON, in slog and in other encodings. It cannot be read back: Secret can.
 func (h Handoff) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
 // Handoff stops looking after the lease without releasing it: its context ends with ErrHandedOff,

@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"math"
 	mrand "math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/latch"
@@ -170,7 +168,7 @@ func (l *Latch) call(ctx context.Context, op string, do func(ctx, in context.Con
 	defer l.c.alive.leave()
 	r := l.c.latches.use(l)
 	defer l.c.latches.leave(r)
-	call, start := CallStart{Key: l.name, Kind: KindLatch, Op: op}, time.Now()
+	call, start := CallStart{LockName: LockName{KindLatch, l.name}, Op: op}, time.Now()
 	in := l.c.trace.start(ctx, call)
 	err := l.c.orClosed(op, l.name, do(ctx, in, r))
 	l.c.trace.end(in, CallEnd{CallStart: call, Err: err, Elapsed: time.Since(start)})
@@ -614,9 +612,4 @@ func wired(all []latch.Arrival) []script.Arrival {
 		out[i] = script.Arrival(a)
 	}
 	return out
-}
-
-// String tells the name and the round, for logs.
-func (l *Latch) String() string {
-	return fmt.Sprintf("latch %s, round %d", printable.Quote(l.name), l.terms.round)
 }

@@ -124,7 +124,7 @@ func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 	}
 	a.c.owners.put(l)
 	a.terms.kind.held(l)
-	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.own.Margin() == 0 && len(a.c.members) > 1 {
+	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.own.Votes() <= a.c.need && len(a.c.members) > 1 {
 		a.c.log.Debug("redlock: held by a bare majority", "key", logged(l.key), "token", l.token)
 	}
 	return &l.own, nil
@@ -242,15 +242,6 @@ func (l *Lease) Votes() int {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
 	return l.hold.b.Votes(now)
-}
-
-// Margin returns how many members may forget the lease before another owner can get the lock: Votes
-// less the majority, never below 0.
-func (l *Lease) Margin() int {
-	if l.none() {
-		return 0
-	}
-	return max(0, l.Votes()-l.c.need)
 }
 
 // Context returns a context that ends with the lease. context.Cause says why: ErrReleased,

@@ -163,18 +163,13 @@ func (s *Leases) ValidUntil() time.Time {
 }
 
 // Votes returns the least number of members that have any of the leases: see Lease.Votes.
-func (s *Leases) Votes() int { return s.least((*Lease).Votes) }
-
-// Margin returns the least Margin of any of the leases.
-func (s *Leases) Margin() int { return s.least((*Lease).Margin) }
-
-func (s *Leases) least(of func(*Lease) int) int {
+func (s *Leases) Votes() int {
 	if s.none() {
 		return 0
 	}
-	n := of(s.all[0])
+	n := s.all[0].Votes()
 	for _, l := range s.all[1:] {
-		n = min(n, of(l))
+		n = min(n, l.Votes())
 	}
 	return n
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
-// MaxNames is how many names one Multi may have.
-const MaxNames = 64
+// maxNames is how many names one Multi may have.
+const maxNames = 64
 
 // Multi takes several locks, all or none. It is made of ordinary locks: each name has its own
 // majority, lease and token, and excludes the Mutex of that name. A Multi is safe for concurrent
@@ -29,7 +29,7 @@ type Multi struct {
 	err   error    // why it cannot work
 }
 
-// Multi returns a Multi of 1 to MaxNames names, which must differ. The options are those of each
+// Multi returns a Multi of 1 to 64 names, which must differ. The options are those of each
 // name. Lock and TryLock report mistakes in names and options.
 func (c *Client) Multi(names []string, opts ...LockOption) *Multi {
 	all, locks := make([]Mutex, len(names)), make([]*Mutex, len(names))
@@ -52,8 +52,8 @@ func join(locks []*Mutex) *Multi {
 	case len(locks) == 0:
 		m.err = errors.New("no names")
 		return m
-	case len(locks) > MaxNames:
-		m.err = fmt.Errorf("%d names, but at most %d are allowed", len(locks), MaxNames)
+	case len(locks) > maxNames:
+		m.err = fmt.Errorf("%d names, but at most %d are allowed", len(locks), maxNames)
 		return m
 	case slices.Contains(locks, nil):
 		m.err = errors.New("nil lock")
@@ -100,8 +100,8 @@ func (m *Multi) TryLock(ctx context.Context) (*Leases, error) {
 // Do runs fn while it holds all locks. The context that fn gets is a child of ctx and ends with the
 // first lease that ends, so fn must stop when it ends. fn may unlock the leases early. Do returns
 // fn's error, joined with any error of the leases or their release that fn has not returned already:
-// each in a *RanError.
-func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, leases *Leases) error) (err error) {
+// each matches ErrRan.
+func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, leases *Leases) error) error {
 	if fn == nil {
 		return badInput(opLock, "nil function")
 	}
@@ -109,6 +109,23 @@ func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, leases *Lea
 	if err != nil {
 		return err
 	}
+	return duringAll(ctx, leases, fn)
+}
+
+// TryDo runs fn as Do does if it gets all locks at once, and says whether fn ran: see Mutex.TryDo.
+func (m *Multi) TryDo(ctx context.Context, fn func(ctx context.Context, leases *Leases) error) (ran bool, err error) {
+	if fn == nil {
+		return false, badInput(opTryLock, "nil function")
+	}
+	leases, err := m.TryLock(ctx)
+	if err != nil {
+		return false, unlessHeld(ctx, false, err)
+	}
+	return true, duringAll(ctx, leases, fn)
+}
+
+// duringAll runs fn while leases are held, as Do does, and ends them.
+func duringAll(ctx context.Context, leases *Leases, fn func(ctx context.Context, leases *Leases) error) (err error) {
 	held, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(leases.Context(), func() { cancel(context.Cause(leases.Context())) })
 	defer func() { // also when fn panics
@@ -622,5 +639,5 @@ func (g *gathering) begin(ctx context.Context) (end func(error)) {
 
 // called is the call as the tracer hears of it.
 func (p *part) called() CallStart {
-	return CallStart{Key: p.want.name, Kind: p.terms.kind.name, Op: p.want.op, Try: p.want.try, TTL: p.terms.ttl}
+	return CallStart{LockName: LockName{p.terms.kind.name, p.want.name}, Op: p.want.op, Try: p.want.try, TTL: p.terms.ttl}
 }

@@ -76,10 +76,35 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // Do runs fn while it holds the lock. The context that fn gets is a child of ctx and ends with the
 // lease, so fn must stop when it ends. Give lease.Token to the storage. fn may unlock the lease
 // early, or hand it off. Do returns fn's error, joined with any error of the lease or its release that
-// fn has not returned already. These are in a *RanError, so that they can be told from those of a Do
-// whose fn did not run.
+// fn has not returned already. These match ErrRan, so that they can be told from those of a Do whose fn
+// did not run.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	return m.during(ctx, want{op: opLock, name: m.name, terms: &m.terms}, fn)
+}
+
+// TryDo runs fn as Do does if it gets the lock at once, as TryLock gets it, and says whether fn ran. If
+// another owner has the lock, that is no error: ran is false then, and err is nil. So it is for a job
+// that every process starts and one is to run. Callers that ask at the same instant may all be refused:
+// see TryLock.
+func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
+	return m.duringTry(ctx, want{op: opTryLock, name: m.name, terms: &m.terms, try: true}, fn)
+}
+
+// duringTry is during for a call that does not wait. It reports whether fn ran.
+func (m *Mutex) duringTry(ctx context.Context, w want, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
+	if fn == nil {
+		return false, badInput(w.op, "nil function")
+	}
+	err = m.during(ctx, w, func(ctx context.Context, lease *Lease) error { ran = true; return fn(ctx, lease) })
+	return ran, unlessHeld(ctx, ran, err)
+}
+
+// unlessHeld is what TryDo returns: nil if fn did not run because another owner has the lock.
+func unlessHeld(ctx context.Context, ran bool, err error) error {
+	if !ran && ctx.Err() == nil && errors.Is(err, ErrHeld) {
+		return nil
+	}
+	return err
 }
 
 // during runs fn while the caller holds what it wants.
@@ -127,7 +152,7 @@ func also(err error, ends ...error) error {
 func afterwards(err error, ends ...error) error {
 	for _, end := range ends {
 		if end != nil && !errors.Is(err, end) {
-			err = errors.Join(err, &RanError{end})
+			err = errors.Join(err, &ranError{end})
 		}
 	}
 	return err

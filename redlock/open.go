@@ -65,7 +65,7 @@ func Open(ctx context.Context, urls []string, config ...Config) (*Client, error)
 	for i, u := range urls {
 		t, err := node.ParseTarget(u)
 		if err != nil {
-			bad = append(bad, &InputError{Op: "open", Problem: fmt.Sprintf("member %d: %v", i+1, err)})
+			bad = append(bad, badInput("open", "member %d: %v", i+1, err))
 			continue
 		}
 		if cfg.Interop && t.Kind != node.OneServer {

@@ -137,7 +137,7 @@ func everyKind(t testing.TB, a, b *redlock.Client, name string, interop bool, sa
 		require.Equal(t, "second", string(l.Value))
 		break
 	}
-	require.NoError(t, e.Resign(ctx, leader))
+	require.NoError(t, leader.Unlock(ctx))
 
 	latch := a.Latch(name, 1)
 	var wg sync.WaitGroup

@@ -63,7 +63,7 @@ func TestShareEndsInTheInstantOfItsHold(t *testing.T) {
 	_, first := shared(t, &Yes{})
 	all := first.hold.terms.extra.(*readHold).lease
 	all.mu.Lock()
-	all.term.End(&LostError{Key: "k", Reason: LostRefused}, time.Now())
+	all.term.End(&LostError{LockName: LockName{Key: "k"}, Reason: LostRefused}, time.Now())
 	all.mu.Unlock()
 	require.False(t, first.ValidUntil().After(time.Now()))
 	require.ErrorIs(t, first.Err(), ErrLost)

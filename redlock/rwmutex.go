@@ -43,6 +43,11 @@ func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Le
 	return m.write.Do(ctx, fn)
 }
 
+// TryDo runs fn as Do does if it gets the lock at once, and says whether fn ran: see Mutex.TryDo.
+func (m *RWMutex) TryDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
+	return m.write.TryDo(ctx, fn)
+}
+
 // RLock waits until it gets the lock for a reader. It returns a lease like that of a writer, with a
 // token that is greater than that of every earlier writer, and smaller than that of every later
 // one. Leases of readers may have equal tokens. A storage that keeps two numbers can refuse the
@@ -68,6 +73,11 @@ func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
 // RDo runs fn while a reader holds the lock, as Do does for a writer.
 func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	return m.read.during(ctx, want{op: opReadLock, name: m.read.name, terms: &m.read.terms}, fn)
+}
+
+// TryRDo runs fn as RDo does if it gets the lock at once, and says whether fn ran: see Mutex.TryDo.
+func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
+	return m.read.duringTry(ctx, want{op: opTryReadLock, name: m.read.name, terms: &m.read.terms, try: true}, fn)
 }
 
 // What readers ask for.

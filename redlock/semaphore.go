@@ -85,14 +85,17 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 // ErrHeld if so many slots are taken, and also if others wait, and with ErrLimit as Acquire, or if the
 // stored limit is 0. Otherwise it does what Mutex.TryLock does.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
-	w := s.want(opTryAcquirePermit)
-	w.try = true
-	return s.m.c.acquire(ctx, w)
+	return s.m.c.acquire(ctx, s.tries())
 }
 
 // Do runs fn while it holds a permit, as Mutex.Do does with the lock.
 func (s *Semaphore) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	return s.m.during(ctx, s.want(opAcquirePermit), fn)
+}
+
+// TryDo runs fn as Do does if it gets a permit at once, and says whether fn ran: see Mutex.TryDo.
+func (s *Semaphore) TryDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
+	return s.m.duringTry(ctx, s.tries(), fn)
 }
 
 // What callers of a Semaphore ask for.
@@ -103,6 +106,13 @@ const (
 
 func (s *Semaphore) want(op string) want {
 	return want{op: op, name: s.m.name, terms: &s.m.terms}
+}
+
+// tries is the want of a call that does not wait.
+func (s *Semaphore) tries() want {
+	w := s.want(opTryAcquirePermit)
+	w.try = true
+	return w
 }
 
 // Slot is a slot of a semaphore that a lease has.

@@ -58,11 +58,10 @@ type Tracer struct {
 // read lock, acquire permit, try acquire permit, campaign; of KindLatch count down, arrive, await,
 // remaining, delete latch, wait at barrier.
 type CallStart struct {
-	Key  string
-	Kind Kind
-	Op   string
-	Try  bool          // it does not wait
-	TTL  time.Duration // of the lease; 0 of KindLatch
+	LockName
+	Op  string
+	Try bool          // it does not wait
+	TTL time.Duration // of the lease; 0 of KindLatch
 }
 
 // CallEnd describes how a call ended. Err is nil for a success. What follows Elapsed is of a lease.
@@ -79,8 +78,7 @@ type CallEnd struct {
 
 // Released describes an Unlock. Err is what Unlock returned.
 type Released struct {
-	Key  string
-	Kind Kind
+	LockName
 	Held time.Duration // from the grant to the end of Unlock
 	Err  error
 }
@@ -96,14 +94,13 @@ type RenewalStart struct {
 
 // RenewalEnd describes how a renewal ended.
 type RenewalEnd struct {
-	Leases    int
-	Renewed   int // a majority renewed them, and they had not ended meanwhile
-	Refused   int // a majority refused them, so they are lost
-	Undecided int // neither; the client asks again soon, while their validity lasts
-	Members   int // members that had answered
-	Need      int // answers that decide
-	Elapsed   time.Duration
-	Validity  time.Duration // the least that is left of any renewed lease
+	Leases   int
+	Renewed  int // a majority renewed them, and they had not ended meanwhile
+	Refused  int // a majority refused them, so they are lost; of others the client asks again soon, while their validity lasts
+	Members  int // members that had answered
+	Need     int // answers that decide
+	Elapsed  time.Duration
+	Validity time.Duration // the least that is left of any renewed lease
 	// Each ranges over the leases that are decided. It yields each lock with true if its lease was
 	// renewed. It may be used only during the call.
 	Each iter.Seq2[LockName, bool]
@@ -111,13 +108,11 @@ type RenewalEnd struct {
 
 // Request describes one command to one member.
 type Request struct {
-	// Key is empty if several leases share the request: a renewal. So is Kind.
-	Key    string
-	Kind   Kind
-	Member string
-	Op     string        // acquire, wait, yield, claim, raise, release, extend, rejoin, downgrade, proclaim, resign, observe, arrive, await, limit, set limit
-	Sent   time.Time     // when the request was submitted, so that time in line counts
-	Took   time.Duration // time since Sent
+	LockName // "" if several leases share the request: a renewal
+	Member   string
+	Op       string        // acquire, wait, yield, claim, raise, release, extend, rejoin, downgrade, proclaim, resign, observe, arrive, await, limit, set limit
+	Sent     time.Time     // when the request was submitted, so that time in line counts
+	Took     time.Duration // time since Sent
 	// Err is nil if the member answered, even with a refusal. If the member answered with an error,
 	// Err is a *member.ReplyError. With any other error it is unknown whether the member executed
 	// the command.
@@ -171,7 +166,7 @@ func (c *Client) requested(ctx context.Context, lock LockName, r *quorum.Round, 
 		ctx = context.Background()
 	}
 	c.trace.Request(ctx, Request{
-		Key: lock.Key, Kind: lock.Kind, Member: c.members[call.Index].Name(), Op: r.Op, Sent: r.Sent, Took: clock.Elapsed(r.Sent, at), Err: call.Err,
+		LockName: lock, Member: c.members[call.Index].Name(), Op: r.Op, Sent: r.Sent, Took: clock.Elapsed(r.Sent, at), Err: call.Err,
 	})
 }
 
@@ -278,7 +273,7 @@ func (n *renewal) heard(answered bool) {
 	tell := !t.told && (t.left == 0 || decided == len(n.items))
 	t.told = t.told || tell
 	e := RenewalEnd{
-		Leases: len(n.items), Renewed: bits.OnesCount64(t.renewed), Refused: bits.OnesCount64(t.refused), Undecided: len(n.items) - decided,
+		Leases: len(n.items), Renewed: bits.OnesCount64(t.renewed), Refused: bits.OnesCount64(t.refused),
 		Members: t.answered, Need: n.k.c.need,
 	}
 	end, renewed, which := t.end, t.renewed, t.decided

@@ -40,7 +40,7 @@ func (l *lease) lose(reason LostReason) {
 // over ends the lease for its holder. What it owes is nothing if the lease had ended before. A permit of a fixed TTL that
 // nobody gave back ends as it was asked to, as those of a rate limiter do: the Logger and the Tracer are not told.
 func (l *lease) over(reason LostReason) (*LostError, debt) {
-	err := &LostError{Key: l.key, Kind: l.hold.terms.kind.name, Token: l.token, Reason: reason, Until: l.validity()}
+	err := &LostError{LockName: LockName{l.hold.terms.kind.name, l.key}, Token: l.token, Reason: reason, Until: l.validity()}
 	owed, _ := l.end(err)
 	if err.Kind == KindSemaphore && reason == LostExpired && !l.renew {
 		owed.losses = 0
@@ -105,7 +105,7 @@ func (l *lease) unlocked(r *quorum.Round, v quorum.Verdict, cause error) error {
 
 func (l *lease) tellReleased(err error) {
 	if l.c.trace.Released != nil {
-		l.c.trace.Released(Released{Key: l.key, Kind: l.hold.terms.kind.name, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
+		l.c.trace.Released(Released{LockName: LockName{l.hold.terms.kind.name, l.key}, Held: clock.Elapsed(l.granted, time.Now()), Err: err})
 	}
 }
 
@@ -138,7 +138,7 @@ func (l *lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) erro
 	l.hold.mu.Unlock()
 	switch {
 	case disowned > len(l.c.members)-l.c.need:
-		return &LostError{Key: l.key, Kind: l.hold.terms.kind.name, Token: l.token, Reason: LostRefused, Until: l.validity()}
+		return &LostError{LockName: LockName{l.hold.terms.kind.name, l.key}, Token: l.token, Reason: LostRefused, Until: l.validity()}
 	case v == quorum.Won:
 		return nil
 	}

@@ -111,8 +111,8 @@ nobody has made yet is shut. It exits with 79 if a later round has begun.
 ` + configHelp,
 		Example: `  redlock latch await import --count 3 --wait 1h && ./report.sh`,
 		Args:    oneKey,
-	}, true, func(ctx context.Context, _ *connection, l *redlock.Latch, _ []string) error {
-		shut := &exitError{exitNotObtained, fmt.Errorf("%v is not open", l)}
+	}, true, func(ctx context.Context, _ *connection, l *redlock.Latch, args []string) error {
+		shut := &exitError{exitNotObtained, fmt.Errorf("latch %s, round %d is not open", printable.Quote(args[0]), f.round)}
 		w := waiting{wait: f.wait}
 		patience, err := w.patience()
 		switch {

@@ -77,8 +77,8 @@ killed, 126 the command cannot be executed, 127 it was not found, 130 or 143 int
 }
 
 func (f *leadFlags) lead(cmd *cobra.Command, key string, command []string) error {
-	if len(f.value) > redlock.MaxValue {
-		return usage("--value has %d bytes, but at most %d are allowed", len(f.value), redlock.MaxValue)
+	if len(f.value) > mostValue {
+		return usage("--value has %d bytes, but at most %d are allowed", len(f.value), mostValue)
 	}
 	if !cmd.Flags().Changed("value") {
 		f.value, _ = os.Hostname() // a leader without a name leads all the same

@@ -68,13 +68,12 @@ The exit code is 0 if somebody leads; 1 if nobody does; 69 if too few members an
 			}
 			l, err := conn.Election(key).Leader(cmd.Context())
 			switch {
-			case errors.Is(err, redlock.ErrNoLeader) && c.json:
-				err = &exitError{exitFailed, nil}
-				l.None = true
-			case errors.Is(err, redlock.ErrNoLeader):
-				return &exitError{exitFailed, fmt.Errorf("nobody leads %s", printable.Quote(key))}
 			case err != nil:
 				return endedOr(cmd.Context(), err)
+			case l.None && c.json:
+				err = &exitError{exitFailed, nil}
+			case l.None:
+				return &exitError{exitFailed, fmt.Errorf("nobody leads %s", printable.Quote(key))}
 			}
 			if c.json {
 				return errors.Join(json.NewEncoder(cmd.OutOrStdout()).Encode(leaderToJSON(nil, key, l)), err)

@@ -22,6 +22,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// The most that the library takes.
+const (
+	mostKeys  = 64
+	mostValue = 4096 // bytes
+)
+
 // waiting are the flags of every command that obtains a lock.
 type waiting struct {
 	wait   string
@@ -68,8 +74,8 @@ func (w *waiting) patience() (time.Duration, error) {
 	if w.fair && w.shared {
 		return 0, usage("--fair and --shared exclude each other: readers have no order among themselves")
 	}
-	if w.elect != nil && len(*w.elect) > redlock.MaxValue {
-		return 0, usage("--elect has %d bytes, but at most %d are allowed", len(*w.elect), redlock.MaxValue)
+	if w.elect != nil && len(*w.elect) > mostValue {
+		return 0, usage("--elect has %d bytes, but at most %d are allowed", len(*w.elect), mostValue)
 	}
 	if w.elect != nil && (w.fair || w.shared) {
 		return 0, usage("--elect excludes --fair and --shared: a leader is alone, and candidates have no strict order")
@@ -307,8 +313,8 @@ If a key begins with -, put a -- of its own before it: redlock run [flags] -- KE
 				return fmt.Errorf("--elect is for one key, and there are %d", len(keys))
 			case len(keys) > 1 && (f.limit != 0 || f.seats != 0):
 				return fmt.Errorf("--limit and --permits are for one key, and there are %d", len(keys))
-			case len(keys) > redlock.MaxNames:
-				return fmt.Errorf("%d keys, but at most %d are allowed", len(keys), redlock.MaxNames)
+			case len(keys) > mostKeys:
+				return fmt.Errorf("%d keys, but at most %d are allowed", len(keys), mostKeys)
 			}
 			return nil
 		},

@@ -76,11 +76,7 @@ func (h *held) proclaim(ctx context.Context, rng *rand.Rand, d time.Duration) {
 
 // resign ends the lease of a leader.
 func (h *held) resign(ctx context.Context) error {
-	err := h.leads.e.Resign(ctx, h.lease)
-	if errors.Is(err, redlock.ErrInput) {
-		h.wrongly("Resign", err)
-	}
-	return err
+	return h.lease.Unlock(ctx)
 }
 
 // wrongly tells of a call that must not fail like this.

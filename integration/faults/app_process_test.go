@@ -417,7 +417,7 @@ func kindOf(err error) string {
 		{redlock.ErrHeld, "held"}, {redlock.ErrQuarantined, "quarantined"}, {redlock.ErrTooSlow, "too slow"},
 		{redlock.ErrInDoubt, "in doubt"}, {redlock.ErrClosed, "closed"}, {redlock.ErrLost, "lost"},
 		{redlock.ErrNotHeld, "not held"}, {redlock.ErrOrder, "order"}, {redlock.ErrUpgrade, "upgrade"},
-		{redlock.ErrNoQuorum, "no quorum"}, {redlock.ErrInput, "input"}, {redlock.ErrNoLeader, "no leader"},
+		{redlock.ErrNoQuorum, "no quorum"}, {redlock.ErrInput, "input"},
 		{redlock.ErrLimit, "limit"}, {redlock.ErrPassed, "passed"}, {redlock.ErrConflict, "conflict"},
 		{context.DeadlineExceeded, "deadline"}, {context.Canceled, "canceled"},
 	} {

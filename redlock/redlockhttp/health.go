@@ -119,8 +119,7 @@ func (h *Health) Status(ctx context.Context) Status {
 	leader, err := h.leader(ctx)
 	switch {
 	case err == nil:
-		s.Leads, s.Value, s.Token = true, string(leader.Value), leader.Token
-	case errors.Is(err, redlock.ErrNoLeader):
+		s.Leads, s.Value, s.Token = !leader.None, string(leader.Value), leader.Token
 	case errors.Is(err, redlock.ErrNoQuorum):
 		s.Error = "no_quorum"
 	case errors.Is(err, redlock.ErrClosed):

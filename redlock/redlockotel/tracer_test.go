@@ -187,7 +187,7 @@ func TestRenewalsThatFailSaySo(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))), WithRenewals())
 	none := func(func(redlock.LockName, context.Context) bool) {}
-	for _, e := range []redlock.RenewalEnd{{Leases: 2, Renewed: 1, Refused: 1}, {Leases: 2, Renewed: 1, Undecided: 1}, {Leases: 2, Refused: 1, Undecided: 1}, {Leases: 2, Renewed: 1}} {
+	for _, e := range []redlock.RenewalEnd{{Leases: 2, Renewed: 1, Refused: 1}, {Leases: 2, Renewed: 1}, {Leases: 2, Refused: 1}, {Leases: 2, Renewed: 1}} {
 		tracer.RenewalEnd(tracer.RenewalStart(t.Context(), redlock.RenewalStart{Leases: e.Leases, Each: none}), e)
 	}
 	for i, want := range []string{"refused", "no_quorum", "refused", "renewed"} {
@@ -203,11 +203,11 @@ func TestRenewalsThatFailSaySo(t *testing.T) {
 func TestWakeupsAreEvents(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))))
-	ctx := tracer.CallStart(t.Context(), redlock.CallStart{Key: "a"})
+	ctx := tracer.CallStart(t.Context(), redlock.CallStart{LockName: redlock.LockName{Key: "a"}})
 	for _, by := range []redlock.WakeReason{redlock.WokenByPoll, redlock.WokenByExpiry, redlock.WokenByGrant} {
 		tracer.Woken(ctx, redlock.LockName{Key: "a"}, by)
 	}
-	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{Key: "a"}})
+	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: "a"}}})
 	var got []string
 	for _, e := range recorder.Ended()[0].Events() {
 		got = append(got, e.Name+" "+attributes(e.Attributes)["redlock.source"])
@@ -277,11 +277,11 @@ func spansHoldNoSecret(t *testing.T, named bool) {
 	must(t, err)
 	h, err := lease.Handoff()
 	must(t, err)
-	ctx := tracer.CallStart(context.Background(), redlock.CallStart{Key: name})
-	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{Key: name}, Waited: true, SecondRound: true, Err: &redlock.QuorumError{Failure: quorum.Failure{Key: name, Votes: []quorum.MemberVote{
+	ctx := tracer.CallStart(context.Background(), redlock.CallStart{LockName: redlock.LockName{Key: name}})
+	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: name}}, Waited: true, SecondRound: true, Err: &redlock.QuorumError{Failure: quorum.Failure{Key: name, Votes: []quorum.MemberVote{
 		{Member: "b:1", Err: errors.New("password " + canary)}, {Member: "b:2", Err: &member.ReplyError{Text: "NOPERM user " + canary}},
 	}}}})
-	tracer.Lost(&redlock.LostError{Key: name, Reason: redlock.LostExpired})
+	tracer.Lost(&redlock.LostError{LockName: redlock.LockName{Key: name}, Reason: redlock.LostExpired})
 	secret := h.Secret()
 	all := ""
 	for _, s := range recorder.Ended() {
@@ -306,11 +306,11 @@ func TestTextFromOutsideIsEscapedInSpans(t *testing.T) {
 	const odd, want = "k\xff\x1b", `k\xff\u001b`
 	recorder := tracetest.NewSpanRecorder()
 	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))), WithKey(func(name string) string { return name }))
-	ctx := tracer.CallStart(t.Context(), redlock.CallStart{Key: odd})
+	ctx := tracer.CallStart(t.Context(), redlock.CallStart{LockName: redlock.LockName{Key: odd}})
 	refused := &member.ReplyError{Text: odd + " by the member"}
-	tracer.Request(ctx, redlock.Request{Key: odd, Member: odd, Err: refused})
-	tracer.Request(ctx, redlock.Request{Key: odd, Member: odd + ":1", Err: refused})
-	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{Key: odd}, Err: &redlock.QuorumError{Failure: quorum.Failure{Votes: []quorum.MemberVote{{Member: odd, Err: refused}}}}})
+	tracer.Request(ctx, redlock.Request{LockName: redlock.LockName{Key: odd}, Member: odd, Err: refused})
+	tracer.Request(ctx, redlock.Request{LockName: redlock.LockName{Key: odd}, Member: odd + ":1", Err: refused})
+	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: odd}}, Err: &redlock.QuorumError{Failure: quorum.Failure{Votes: []quorum.MemberVote{{Member: odd, Err: refused}}}}})
 	seen := 0
 	look := func(attrs []attribute.KeyValue) {
 		for name, value := range attributes(attrs) {

@@ -103,7 +103,7 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	must(t, client.Latch(name, 3).CountDown(ctx), redlock.ErrConflict)
 	must(t, client.Latch(name, 2).CountDown(ctx))
 	must(t, client.Latch(name, 2).Await(ctx))
-	m.Tracer().CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{Key: name, Kind: redlock.KindMutex}, Votes: 2, SecondRound: true, Validity: time.Second})
+	m.Tracer().CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: name, Kind: redlock.KindMutex}}, Votes: 2, SecondRound: true, Validity: time.Second})
 	m.Tracer().Member("a:1", false, fmt.Errorf("a:1: %w", &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS"}))
 	registry := prometheus.NewPedanticRegistry()
 	must(t, registry.Register(m))
@@ -308,7 +308,7 @@ func TestMetricsHoldNoSecret(t *testing.T) {
 	exposed := func(m *Metrics) (text string) {
 		fakeTime(t, func(t *testing.T) {
 			registry := play(t, m, name)
-			m.Tracer().CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{Key: name, Kind: redlock.KindMutex}, Err: &redlock.QuorumError{Failure: quorum.Failure{
+			m.Tracer().CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: name, Kind: redlock.KindMutex}}, Err: &redlock.QuorumError{Failure: quorum.Failure{
 				Votes: []quorum.MemberVote{{Member: "b:1", Vote: quorum.No, Err: errors.New("password " + canary)}},
 			}}})
 			w := httptest.NewRecorder()
@@ -353,12 +353,12 @@ func TestNamesThatAreNoTextAreEscapedInLabels(t *testing.T) {
 	m := New(WithKeyLabel(func(name string) string { return name + strings.Repeat("x", 1000) }))
 	tr := m.Tracer()
 	failed := &redlock.QuorumError{Failure: quorum.Failure{Votes: []quorum.MemberVote{{Member: odd, Err: errors.New("x")}}}}
-	tr.CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{Key: odd, Kind: redlock.KindMutex}, Waited: true, SecondRound: true})
-	tr.CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{Key: odd, Kind: redlock.KindMutex}, Err: failed})
-	tr.CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{Key: odd, Kind: redlock.KindLatch, Op: "await"}, Err: failed})
+	tr.CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: odd, Kind: redlock.KindMutex}}, Waited: true, SecondRound: true})
+	tr.CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: odd, Kind: redlock.KindMutex}}, Err: failed})
+	tr.CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: odd, Kind: redlock.KindLatch}, Op: "await"}, Err: failed})
 	tr.RenewalEnd(t.Context(), redlock.RenewalEnd{Each: func(yield func(redlock.LockName, bool) bool) { yield(redlock.LockName{Key: odd}, false) }})
-	tr.Lost(&redlock.LostError{Key: odd})
-	tr.Released(redlock.Released{Key: odd})
+	tr.Lost(&redlock.LostError{LockName: redlock.LockName{Key: odd}})
+	tr.Released(redlock.Released{LockName: redlock.LockName{Key: odd}})
 	tr.Member(odd, false, errors.New("x"))
 	tr.Guard(odd, "marked", time.Time{})
 	tr.Request(t.Context(), redlock.Request{Member: odd, Op: "acquire"})
