@@ -94,9 +94,6 @@ var errConnecting = member.ErrConnecting
 // Name is the address of the server, or the name of the master and its Sentinels.
 func (n *Node) Name() string { return n.name }
 
-// Guarded implements ability.Guarded.
-func (n *Node) Guarded() bool { return n.cfg.Guard != nil }
-
 // Waiting implements ability.Paced.
 func (n *Node) Waiting(uint16) (since time.Time, ok bool) {
 	if s := n.published.Load().session; s != nil {

@@ -30,7 +30,7 @@ func BenchmarkInMemory(b *testing.B) {
 					yes[i] = &redlock.Yes{}
 					members[i] = yes[i]
 				}
-				c, err := redlock.New(members, redlock.NoGuard)
+				c, err := redlock.New(members)
 				if err != nil {
 					b.Fatal(err)
 				}

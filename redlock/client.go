@@ -79,7 +79,7 @@ type Client struct {
 func newClient(members []member.Member, cfg Config) (*Client, error) {
 	cfg.untilClosed()
 	cfg = cfg.withDefaults()
-	if err := errors.Join(checkMembers(len(members)), cfg.validate(), cfg.checkGuard(members)); err != nil {
+	if err := errors.Join(checkMembers(len(members)), cfg.validate()); err != nil {
 		return nil, err
 	}
 	c := &Client{

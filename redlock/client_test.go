@@ -71,7 +71,7 @@ func TestOpenComparesMembersThatTellNobody(t *testing.T) {
 		members []member.Member
 		err     error
 	}{{[]member.Member{a, b}, nil}, {[]member.Member{a, b, again}, ErrDuplicateMember}} {
-		client := rt.Must(New(c.members, NoGuard))(t)
+		client := rt.Must(New(c.members))(t)
 		require.ErrorIs(t, client.ready(t.Context(), time.Second), c.err)
 		require.NoError(t, client.Close())
 	}
@@ -121,7 +121,7 @@ func TestOneClusterUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
 		return who
 	}
 	with := func(t *testing.T, members ...member.Member) *Client {
-		c := rt.Must(New(members, NoGuard))(t)
+		c := rt.Must(New(members))(t)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
@@ -199,7 +199,7 @@ func TestOneProcessUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
 				{members("a", "b", "a", "b", "c"), nil},
 				{members("a", "b", "a", "b", "a"), ErrNoQuorum},
 			} {
-				client := rt.Must(New(c.members, NoGuard))(t)
+				client := rt.Must(New(c.members))(t)
 				l, err := client.Mutex("k").TryLock(t.Context())
 				if c.err != nil {
 					require.ErrorIs(t, err, c.err)

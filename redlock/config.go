@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
@@ -303,20 +302,6 @@ func checkMembers(n int) error {
 		return badInput("open", "%d members, but at most %d are allowed", n, quorum.MaxMembers)
 	}
 	return nil
-}
-
-// checkGuard refuses members that are none, or that would vote without their memory, which nobody would notice.
-func (c Config) checkGuard(members []member.Member) error {
-	var all []error
-	for i, m := range members {
-		if m == nil {
-			all = append(all, badInput("open", "member %d is nil", i+1))
-		}
-		if g, ok := m.(ability.Guarded); ok && !g.Guarded() && c.RestartGuard != GuardOff {
-			all = append(all, badInput("open", "member %d (%s) has no restart guard: set node.Config.Guard, or let Open make the members with Config.Dialer", i+1, m.Name()))
-		}
-	}
-	return errors.Join(all...)
 }
 
 // LockOption changes the terms of one lock. Client.Mutex takes it, and every other kind of lock

@@ -134,7 +134,6 @@ func TestLockOfNoClientIsBadInput(t *testing.T) {
 		"Barrier.Wait":         func() error { _, err := new(redlock.Barrier).Wait(ctx); return err },
 		"Multi.Lock":           func() error { _, err := new(redlock.Multi).Lock(ctx); return err },
 		"Join.Lock":            func() error { _, err := redlock.Join(new(redlock.Mutex)).Lock(ctx); return err },
-		"New":                  func() error { _, err := redlock.New([]member.Member{nil}); return err },
 	} {
 		require.ErrorIs(t, call(), redlock.ErrInput, name)
 	}
@@ -898,7 +897,7 @@ func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 			require.NoError(t, err)
 			members = append(members, n)
 		}
-		c := rt.Must(redlock.New(members, redlock.NoGuard))(t)
+		c := rt.Must(redlock.New(members))(t)
 		defer c.Close()
 		p := &redlock.Peer{Client: c}
 		time.Sleep(time.Second)

@@ -408,7 +408,7 @@ func TestCallersThatDoNotFitIntoALineAreServedAndNotTakenForAMemberThatIsDown(t 
 			nc := node.Config{Network: "tcp", Addr: s.Addr(), Dialer: p.Links[len(p.Links)-1], MaxBytes: 8 << 10, Scripts: redlock.Scripts()}
 			members = append(members, rt.Must(node.New(nc))(t))
 		}
-		c := rt.Must(redlock.New(members, redlock.NoGuard))(t)
+		c := rt.Must(redlock.New(members))(t)
 		p.Client = c
 		defer func() { _ = c.Close() }()
 		p.Settle(t, 3)

@@ -15,7 +15,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -87,24 +86,6 @@ func TestMembersBehindADialerOfTheUsersAreGuarded(t *testing.T) {
 		require.NoError(t, cluster.Restart(false, 1))
 		p.Until(t, 1, redlock.MemberQuarantined)
 		p.Until(t, 1, redlock.MemberVoting)
-	})
-}
-
-func TestMembersWithoutARestartGuardAreRefused(t *testing.T) {
-	redlock.Bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
-		guard := node.NewGuard(node.GuardConfig{Members: 2, MaxTTL: 30 * time.Second})
-		var members []member.Member
-		for i, s := range cluster.Servers {
-			nc := node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Dialer(), Scripts: redlock.Scripts()}
-			if i == 0 {
-				nc.Guard = guard
-			}
-			members = append(members, rt.Must(node.New(nc))(t))
-		}
-		_, err := redlock.New(members)
-		rt.Says(t, err, redlock.ErrInput, "member 2 ("+cluster.Servers[1].Addr()+") has no restart guard")
-		require.NotContains(t, err.Error(), "member 1")
-		require.NoError(t, rt.Must(redlock.New(members, redlock.NoGuard))(t).Close())
 	})
 }
 

@@ -73,17 +73,11 @@ func connect(t testing.TB, cluster *redistest.Cluster, guard *node.Guard, prepar
 		n := rt.Must(node.New(nc))(t)
 		members[i] = n
 	}
-	if guard == nil {
-		opts = append(slices.Clip(opts), NoGuard)
-	}
 	c := rt.Must(New(members, opts...))(t)
 	p.Client = c
 	t.Cleanup(func() { _ = c.Close() })
 	return p
 }
-
-// NoGuard lets members vote that have no restart guard, for tests that are not about it.
-func NoGuard(c *Config) { c.RestartGuard = GuardOff }
 
 func configOf(opts []Option) Config {
 	cfg := ConfigOf(opts...)

@@ -101,7 +101,7 @@ func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
 		}
 		last := &before{Member: members[2], script: script.Rejoin}
 		members[2] = last
-		c := rt.Must(New(members, NoGuard))(t)
+		c := rt.Must(New(members))(t)
 		defer c.Close()
 		synctest.Wait()
 		l := rt.Must(c.Mutex("k").Lock(t.Context()))(t)

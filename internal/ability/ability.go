@@ -50,12 +50,6 @@ type Paced interface {
 	Waiting(slot uint16) (since time.Time, ok bool)
 }
 
-// Guarded is a Member that may have been made without a restart guard.
-type Guarded interface {
-	// Guarded reports whether the member keeps from voting while it may have forgotten.
-	Guarded() bool
-}
-
 // Subscriber is a Member that can listen to more channels than the inbox.
 type Subscriber interface {
 	// Subscribe adds channels to those of the inbox, now and after every reconnect, in one
