@@ -94,13 +94,14 @@ type RenewalStart struct {
 
 // RenewalEnd describes how a renewal ended.
 type RenewalEnd struct {
-	Leases   int
-	Renewed  int // a majority renewed them, and they had not ended meanwhile
-	Refused  int // a majority refused them, so they are lost; of others the client asks again soon, while their validity lasts
-	Members  int // members that had answered
-	Need     int // answers that decide
-	Elapsed  time.Duration
-	Validity time.Duration // the least that is left of any renewed lease
+	Leases    int
+	Renewed   int // a majority renewed them, and they had not ended meanwhile
+	Refused   int // a majority refused them, so they are lost
+	Undecided int // neither; the client asks again soon, while their validity lasts
+	Members   int // members that had answered
+	Need      int // answers that decide
+	Elapsed   time.Duration
+	Validity  time.Duration // the least that is left of any renewed lease
 	// Each ranges over the leases that are decided. It yields each lock with true if its lease was
 	// renewed. It may be used only during the call.
 	Each iter.Seq2[LockName, bool]
@@ -273,7 +274,7 @@ func (n *renewal) heard(answered bool) {
 	tell := !t.told && (t.left == 0 || decided == len(n.items))
 	t.told = t.told || tell
 	e := RenewalEnd{
-		Leases: len(n.items), Renewed: bits.OnesCount64(t.renewed), Refused: bits.OnesCount64(t.refused),
+		Leases: len(n.items), Renewed: bits.OnesCount64(t.renewed), Refused: bits.OnesCount64(t.refused), Undecided: len(n.items) - decided,
 		Members: t.answered, Need: n.k.c.need,
 	}
 	end, renewed, which := t.end, t.renewed, t.decided

@@ -161,8 +161,8 @@ func (r *rounds) RenewalStart(_ context.Context, e redlock.RenewalStart) context
 func (r *rounds) RenewalEnd(ctx context.Context, e redlock.RenewalEnd) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended = append(r.ended, fmt.Sprintf("%v: %d: %d renewed %d refused, %d of %d members, %v, %v", ctx.Value(whereKey{}),
-		e.Leases, e.Renewed, e.Refused, e.Members, e.Need, e.Elapsed, e.Validity.Round(time.Second)))
+	r.ended = append(r.ended, fmt.Sprintf("%v: %d: %d renewed %d refused %d undecided, %d of %d members, %v, %v", ctx.Value(whereKey{}),
+		e.Leases, e.Renewed, e.Refused, e.Undecided, e.Members, e.Need, e.Elapsed, e.Validity.Round(time.Second)))
 }
 
 // told forgets what was heard of rounds.
@@ -196,7 +196,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		began, ended = r.told()
 		require.Equal(t, []string{"2 [a a/acquire b b/acquire]"}, began)
-		require.Equal(t, []string{"renew: 2: 2 renewed 0 refused, 2 of 2 members, 20ms, 30s"}, ended)
+		require.Equal(t, []string{"renew: 2: 2 renewed 0 refused 0 undecided, 2 of 2 members, 20ms, 30s"}, ended)
 		require.Equal(t, []string{"extend  0 10ms renew", "extend  1 20ms renew", "extend  2 30ms renew"}, r.take(p))
 
 		// The vote that decides may be that of a member which took the lease back.
@@ -206,7 +206,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		redlock.Admin(t, cluster.Servers[1], "DEL", "a")
 		time.Sleep(10 * time.Second)
 		_, ended = r.told()
-		require.Equal(t, []string{"renew: 1: 1 renewed 0 refused, 2 of 2 members, 40ms, 30s"}, ended)
+		require.Equal(t, []string{"renew: 1: 1 renewed 0 refused 0 undecided, 2 of 2 members, 40ms, 30s"}, ended)
 
 		// Nobody answers.
 		p.Away(0, 1)
@@ -215,7 +215,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		require.NotEmpty(t, ended)
 		require.Len(t, ended, len(began), "each that began has ended")
 		for _, e := range ended {
-			require.Contains(t, e, "renew: 1: 0 renewed 0 refused, 0 of 2 members")
+			require.Contains(t, e, "renew: 1: 0 renewed 0 refused 1 undecided, 0 of 2 members")
 		}
 
 		// A majority says that it is another's.
@@ -226,7 +226,7 @@ func TestRoundOfRenewalsIsToldOnce(t *testing.T) {
 		redlock.Admin(t, cluster.Servers[1], "DEL", "a")
 		time.Sleep(10 * time.Second)
 		_, ended = r.told()
-		require.Contains(t, ended[0], "renew: 1: 0 renewed 1 refused, 2 of 2 members")
+		require.Contains(t, ended[0], "renew: 1: 0 renewed 1 refused 0 undecided, 2 of 2 members")
 		require.ErrorIs(t, held[0].Err(), redlock.ErrLost)
 	}, redlock.WithTracer(r), redlock.Quiet)
 }

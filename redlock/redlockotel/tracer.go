@@ -261,7 +261,7 @@ func (t *tracer) renewalEnd(ctx context.Context, e redlock.RenewalEnd) {
 	switch {
 	case e.Refused > 0:
 		outcome = "refused"
-	case e.Renewed < e.Leases:
+	case e.Undecided > 0:
 		outcome = "no_quorum"
 	}
 	span.SetAttributes(attribute.String("redlock.outcome", outcome), attribute.Int("redlock.renewed", e.Renewed), attribute.Int("redlock.refused", e.Refused),

@@ -187,7 +187,7 @@ func TestRenewalsThatFailSaySo(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))), WithRenewals())
 	none := func(func(redlock.LockName, context.Context) bool) {}
-	for _, e := range []redlock.RenewalEnd{{Leases: 2, Renewed: 1, Refused: 1}, {Leases: 2, Renewed: 1}, {Leases: 2, Refused: 1}, {Leases: 2, Renewed: 1}} {
+	for _, e := range []redlock.RenewalEnd{{Leases: 2, Renewed: 1, Refused: 1}, {Leases: 2, Renewed: 1, Undecided: 1}, {Leases: 2, Refused: 1, Undecided: 1}, {Leases: 2, Renewed: 1}} {
 		tracer.RenewalEnd(tracer.RenewalStart(t.Context(), redlock.RenewalStart{Leases: e.Leases, Each: none}), e)
 	}
 	for i, want := range []string{"refused", "no_quorum", "refused", "renewed"} {
