@@ -174,17 +174,6 @@ var ofNoLease = sync.OnceValue(func() context.Context {
 	return ctx
 })
 
-// user is the part that Do has in a lease, if an owner may have several. Unlocking it twice gives
-// up one part.
-func (l *lease) user() *Lease { return &Lease{lease: l, part: true} }
-
-func sooner(x, y time.Time) time.Time {
-	if clock.Until(y, x) < 0 {
-		return y
-	}
-	return x
-}
-
 // Key returns the name of the lock.
 func (l *Lease) Key() string {
 	if l.none() {
@@ -230,18 +219,6 @@ func (l *lease) validity() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.bond.until(l)
-}
-
-// Votes returns the number of members that have the lease, by their own last word. It still counts
-// a member that has died or forgotten since the last renewal.
-func (l *Lease) Votes() int {
-	if l.none() {
-		return 0
-	}
-	now := time.Now()
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
-	return l.hold.b.Votes(now)
 }
 
 // Context returns a context that ends with the lease. context.Cause says why: ErrReleased,

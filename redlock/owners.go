@@ -117,3 +117,7 @@ func (o *owners) remove(l *lease) {
 		delete(o.m, k)
 	}
 }
+
+// user is the part that Do has in a lease, if an owner may have several. Unlocking it twice gives
+// up one part.
+func (l *lease) user() *Lease { return &Lease{lease: l, part: true} }
