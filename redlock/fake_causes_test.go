@@ -118,6 +118,17 @@ func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 	}, redlock.Quiet)
 }
 
+// A waiter that members refused, and that then has no answer in time, is not told that there is no quorum of members that refuse.
+func TestErrorOfAWaitThatNobodyAnswersSaysSo(t *testing.T) {
+	redlock.Pair(t, 3, func(t *testing.T, _ *redistest.Cluster, p, q *redlock.Peer) {
+		p.Lock(t, "k")
+		q.Slow(time.Second, time.Second, time.Second)
+		_, err := q.Mutex("k").Lock(t.Context())
+		rt.Says(t, err, redlock.ErrNoQuorum, "(0 refused, 3 failed or silent)")
+		time.Sleep(5 * time.Second)
+	}, redlock.Quiet)
+}
+
 // A majority that agrees ends the wait, though it does so too late: the others have not had their time.
 func TestErrorOfAnAdoptionThatIsLateBlamesNobody(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {

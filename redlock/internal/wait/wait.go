@@ -71,6 +71,19 @@ func (b *Ballot) end(s *Step, why Cause, now time.Time, states []member.State) {
 	}
 	b.phase = over
 	s.Do, s.Cause = Lose, why
+	for i := range b.m {
+		m := &b.m[i]
+		if why == NoQuorum && (m.word == refused || m.word == refusedBefore) && !b.sure(i, now, states) {
+			m.word = open // what it said before it could not be asked is not why there is no quorum
+		}
+	}
+}
+
+// sure reports whether member i can be asked, and has not been without an answer for too long.
+func (b *Ballot) sure(i int, now time.Time, states []member.State) bool {
+	m := &b.m[i]
+	late := m.pending > 0 && clock.Elapsed(m.since, now) >= b.terms.Timeout
+	return states[i].Votes && states[i].Inbox && !b.doubt.Has(i) && !late
 }
 
 // refresh drops votes that have ended.
@@ -150,7 +163,7 @@ func (b *Ballot) census(now time.Time, states []member.State) census {
 				break
 			}
 			c.able++
-			if !b.doubt.Has(i) && !(m.pending > 0 && late) {
+			if b.sure(i, now, states) {
 				c.sure++
 			}
 		}
