@@ -13,8 +13,6 @@ import (
 )
 
 var (
-	// errSlots: a topology that names this master must come first.
-	errSlots = fmt.Errorf("%w: the server is not known to serve any slot", member.ErrConnecting)
 	// errReplica: the server became a replica, or was one all along.
 	errReplica = errors.New("the server is a replica")
 	// errTakesNoWrites is the same of a session that had no calls: nothing was executed.
@@ -22,17 +20,6 @@ var (
 	// errNoRole: a replica may take its place, and nobody would see that.
 	errNoRole = errors.New("the server does not say whether it is a master: INFO replication")
 )
-
-// place is where the member's marker is.
-func (s *Seat) place() *home {
-	if h := s.home.Load(); h != nil {
-		return h
-	}
-	if s.blind.Load() {
-		return blindHome
-	}
-	return plainHome
-}
 
 // LookCommand is the look at the member's marker. It is nil for a member without a guard.
 func (s *Seat) LookCommand() []byte {
@@ -94,21 +81,17 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 	g, t, runID := s.guard, &s.terms, p.RunID
 	ctx := s.host.Context()
 	began := time.Now()
-	searched := false
 	used := p.Served == Served
 	for asked := false; ; {
 		news := g.news()
-		if t.Shard != nil {
-			switch err := s.settle(); {
-			case err == nil:
-			case clock.Elapsed(began, time.Now()) >= t.Patience:
+		if err := s.settle(); err != nil { // it is about to be known where its marker is
+			if clock.Elapsed(began, time.Now()) >= t.Patience {
 				return Standing{}, err
-			default: // a topology that names it is about to come
-				if err := on.Pause(news, 5*time.Millisecond); err != nil {
-					return Standing{}, err
-				}
-				continue
 			}
+			if err := on.Pause(news, 5*time.Millisecond); err != nil {
+				return Standing{}, err
+			}
+			continue
 		}
 		m, err := s.askMarker(ctx, on, s.place().look)
 		if err != nil {
@@ -117,20 +100,8 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		if err := s.demoted(m); err != nil {
 			return Standing{}, err
 		}
-		if t.Shard == nil && m.names(runID) && m.renamed() && (m.repl == "" || s.neverFollowed(on)) {
-			if m, err = s.rename(ctx, on, m); err != nil {
-				return Standing{}, err
-			}
-		}
-		if t.Shard != nil && m.id == "" && runID != unknownRun && !searched {
-			searched = true
-			carried, err := s.stray(on, runID)
-			if err != nil {
-				return Standing{}, err
-			}
-			if carried.id != "" {
-				m = carried
-			}
+		if m, err = s.found(on, m, runID, !asked); err != nil {
+			return Standing{}, err
 		}
 		g.found(s.number, m)
 		waited := clock.Elapsed(began, time.Now())
@@ -146,10 +117,10 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 			used = used || emptied || p.Served == Unsaid && !told
 		}
 		v.used = used
-		// Its slot was marked for this process: somebody is about to carry the marker here.
+		// A part was marked for this process: somebody is about to carry the marker here.
 		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
 		do, quarantine := decide(m, runID, v)
-		if do == markLost && t.Shard != nil && m.id == "" && !m.promoted() && s.inherited(on) {
+		if do == markLost && s.inherited(on, m) {
 			do, quarantine, v.q = markNew, 0, g.longest()
 		}
 		switch do {
@@ -221,13 +192,6 @@ func (s *Seat) counted(on Session, commands ...string) (yes, told bool) {
 	return false, strings.Contains(string(stats), "cmdstat_")
 }
 
-// doubt tells the cluster that the topology does not fit this server.
-func (s *Seat) doubt() {
-	if s.terms.Shard != nil {
-		s.terms.Shard.Unknown()
-	}
-}
-
 // accepted takes over a standing. If the member does not know how long our leases may be, accepted
 // raises its q. The member votes when all other clients have had the time to learn of it.
 func (s *Seat) accepted(on Session, m marker) (Standing, error) {
@@ -281,10 +245,8 @@ func (s *Seat) mark(on Session, old marker, runID string, do action, q, quaranti
 	if !m.of(runID) {
 		return Standing{}, errMarker
 	}
-	if s.terms.Shard != nil {
-		if err := s.stampAll(on, m); err != nil {
-			return Standing{}, err
-		}
+	if err := s.marked(on, m); err != nil {
+		return Standing{}, err
 	}
 	g.found(s.number, m)
 	if m.q < g.cfg.MaxTTL { // marked meanwhile, by a client that does not know how long our leases may be
@@ -329,8 +291,5 @@ func (s *Seat) take(m marker) {
 
 // Suspects reports whether a refusal means that the member may be another than it was.
 func (s *Seat) Suspects(e *member.ReplyError) bool {
-	if s.terms.Shard != nil && e.Kind == member.KindForgot {
-		return false // perhaps the slot alone: see Stamp
-	}
-	return e.Kind == member.KindForgot || e.Kind == member.KindLoading || strings.HasPrefix(e.Text, "READONLY")
+	return e.Kind == member.KindForgot && !s.parted() || e.Kind == member.KindLoading || strings.HasPrefix(e.Text, "READONLY")
 }

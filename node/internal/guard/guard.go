@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/member"
 )
 
 // Guard is the restart guard of one client: what its members know of one another. Every member of
@@ -63,6 +61,7 @@ type Seat struct {
 	number int
 	leave  sync.Once
 
+	layout
 	masterID string                 // of a master of a cluster; the supervisor's
 	home     atomic.Pointer[home]   // at a master of a cluster; nil elsewhere, and until settle has chosen it
 	offset   atomic.Pointer[Offset] // of the member's clock
@@ -72,7 +71,9 @@ type Seat struct {
 
 // NewSeat makes a seat in g, which may be nil. Nobody else knows of it before Join.
 func NewSeat(g *Guard, host Host, terms Terms) *Seat {
-	return &Seat{guard: g, host: host, terms: terms}
+	s := &Seat{guard: g, host: host, terms: terms}
+	s.layout = layoutOf(s)
+	return s
 }
 
 // Join takes the seat. The host may be called from here on.
@@ -125,15 +126,13 @@ func (g *Guard) found(seat int, m marker) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.q = max(g.q, m.q)
-	if shard := g.seats[seat].terms.Shard; shard != nil && m.id != "" {
-		shard.Group.cover(shard.Slots())
-	}
 	was, saw := g.contact[seat], g.saw
 	if m.id == "" {
 		if was == notYet {
 			g.contact[seat] = unmarked
 		}
 	} else {
+		g.seats[seat].book()
 		g.known[seat] = true
 		if was == notYet {
 			g.contact[seat] = marked
@@ -170,13 +169,10 @@ func (g *Guard) news() <-chan struct{} {
 func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
 	g.mu.Lock()
 	v := view{
-		mode: g.cfg.Mode, fresh: g.cfg.Fresh, saw: g.saw || !g.first.IsZero() && !g.markingNow(), known: g.known[seat],
+		mode: g.cfg.Mode, fresh: g.cfg.Fresh, saw: g.saw || !g.first.IsZero() && !g.markingNow(), known: g.known[seat] || g.seats[seat].booked(),
 		members: g.cfg.Members, q: g.q, uptime: uptime, waited: waited, patience: patience,
 	}
 	v.unmarked = g.unmarkedLocked()
-	if shard := g.seats[seat].terms.Shard; shard != nil {
-		v.known = v.known || shard.Group.covers(shard.Slots())
-	}
 	others := slices.Clone(g.seats)
 	g.mu.Unlock()
 	for i, o := range others {
@@ -188,26 +184,14 @@ func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
 	return v
 }
 
-// unmarkedLocked counts the members whose first look found no marker: of a cluster, those of all
-// masters.
+// unmarkedLocked counts the members whose first look found no marker.
 func (g *Guard) unmarkedLocked() (count int) {
-	masters := make(map[*Group]int)
 	for i, c := range g.contact {
-		switch group := g.seats[i].terms.Shard.group(); {
-		case group == nil && c == unmarked:
-			count++
-		case group != nil && c == unmarked && masters[group] >= 0:
-			masters[group]++
-		case group != nil && c == marked:
-			masters[group] = -1
-		}
-	}
-	for group, n := range masters {
-		if want := group.Masters(); want > 0 && n >= want {
+		if c == unmarked && g.seats[i].alone() {
 			count++
 		}
 	}
-	return count
+	return count + g.groupsUnmarkedLocked()
 }
 
 // tell books that a member knows of our MaxTTL.
@@ -249,30 +233,14 @@ func (g *Guard) meet() {
 // unedited has the verdict made anew.
 func unedited(*uint64, *Standing) {}
 
-// toldLocked counts the members that know of our MaxTTL: a cluster, when all its masters do that
-// serve slots and can be reached. A member that comes later is told before it votes.
+// toldLocked counts the members that know of our MaxTTL. A member that comes later is told before it votes.
 func (g *Guard) toldLocked() (count int) {
-	clusters := make(map[*Group]bool)
 	for i, told := range g.told {
-		s := g.seats[i]
-		group := s.terms.Shard.group()
-		switch all, met := clusters[group]; {
-		case s.host.Closing():
-		case group == nil && told:
-			count++
-		case group == nil:
-		case told:
-			clusters[group] = all || !met
-		case len(s.terms.Shard.Slots()) > 0 && errors.Is(s.host.Now().State.Err, member.ErrConnecting):
-			clusters[group] = false
-		}
-	}
-	for _, all := range clusters {
-		if all {
+		if s := g.seats[i]; told && s.alone() && !s.host.Closing() {
 			count++
 		}
 	}
-	return count
+	return count + g.groupsToldLocked()
 }
 
 // enough is how many sources restore a member.

@@ -113,12 +113,8 @@ const (
 	all                  // each of them knows, or waits to be restored: no other client can know of more
 )
 
-// lenders are the other members that know, as far as the client has heard: for each its seat, and for a
-// cluster the seats of all its masters.
+// lenders are the other members that know, as far as the client has heard: for each its seats.
 func (s *Seat) lenders() (lenders [][]*Seat, heard hearing) {
-	own := s.terms.Shard.group()
-	var clusters []*Group
-	masters := make(map[*Group][]*Seat)
 	known, failed := 0, 0
 	ask := func(of []*Seat, all int) {
 		votes, forgetful, down := 0, false, 0
@@ -144,20 +140,11 @@ func (s *Seat) lenders() (lenders [][]*Seat, heard hearing) {
 		}
 	}
 	for _, o := range s.guard.others() {
-		switch group := o.terms.Shard.group(); {
-		case o == s || o.host.Closing() || group != nil && group == own:
-		case group == nil:
+		if o != s && o.alone() && !o.host.Closing() {
 			ask([]*Seat{o}, 1)
-		default:
-			if masters[group] == nil {
-				clusters = append(clusters, group)
-			}
-			masters[group] = append(masters[group], o)
 		}
 	}
-	for _, group := range clusters {
-		ask(masters[group], group.Masters())
-	}
+	s.askGroups(ask)
 	switch want := s.guard.cfg.Members - 1; {
 	case known == want:
 		return lenders, all
@@ -167,7 +154,7 @@ func (s *Seat) lenders() (lenders [][]*Seat, heard hearing) {
 	return lenders, some
 }
 
-// know asks a member, or all masters of a cluster, whether it knows: it is a master, its marker names the running
+// know asks a member, by all its seats, whether it knows: it is a master, its marker names the running
 // process and its replication id, and it is in no quarantine. If it has one memory before and behind a page, the page is of
 // that: docs/protocol.md, "Pages".
 func (s *Seat) know(ctx context.Context, w *restoring, of []*Seat) (src source, err error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -252,13 +253,148 @@ func (s *Seat) choose() (*home, error) {
 	return h, nil
 }
 
+// sharded is the layout of a master of a cluster.
+type sharded struct{ *Seat }
+
+func layoutOf(s *Seat) layout {
+	if s.alone() {
+		return single{s}
+	}
+	return sharded{s}
+}
+
+// alone reports whether the seat is that of a whole member.
+func (s *Seat) alone() bool { return s.terms.Shard == nil }
+
+func (s sharded) place() *home {
+	if h := s.home.Load(); h != nil {
+		return h
+	}
+	return plainHome
+}
+
 // settle chooses the home of a master, before its marker is read.
-func (s *Seat) settle() error {
+func (s sharded) settle() error {
 	h, err := s.choose()
 	if err == nil {
 		s.home.Store(h)
 	}
 	return err
+}
+
+func (s sharded) found(on Session, m marker, runID string, first bool) (marker, error) {
+	if m.id != "" || runID == unknownRun || !first {
+		return m, nil
+	}
+	carried, err := s.stray(on, runID)
+	if err != nil || carried.id != "" {
+		return carried, err
+	}
+	return m, nil
+}
+
+func (s sharded) inherited(on Session, m marker) bool {
+	return m.id == "" && !m.promoted() && s.inherits(on)
+}
+
+func (s sharded) marked(on Session, m marker) error { return s.stampAll(on, m) }
+
+func (s sharded) book() { s.terms.Shard.Group.cover(s.terms.Shard.Slots()) }
+
+func (s sharded) booked() bool { return s.terms.Shard.Group.covers(s.terms.Shard.Slots()) }
+
+// parted: perhaps the slot alone forgot; see Stamp.
+func (sharded) parted() bool { return true }
+
+// doubt tells the cluster that the topology does not fit this server.
+func (s sharded) doubt() { s.terms.Shard.Unknown() }
+
+// refused follows up a look that was sent elsewhere.
+func (s sharded) refused(w *Watch, c *member.Call) (done bool, err error) {
+	if e, ok := c.Err.(*member.ReplyError); !ok || e.Kind != member.KindCluster {
+		return s.moved(w.session)
+	}
+	s.terms.Shard.Unknown() // the marker's slot is elsewhere, or nowhere for a moment
+	if done, err := s.moved(w.session); done || len(s.terms.Shard.Slots()) == 0 {
+		return done, err
+	}
+	w.next = time.Now().Add(min(s.terms.Ping, 20*time.Millisecond))
+	if w.lost++; w.lost < 50 {
+		return true, nil
+	}
+	return true, errSlots
+}
+
+// moved carries the marker along if the slots that the master serves ask for another home.
+func (s sharded) moved(on Session) (done bool, err error) {
+	if slots := s.terms.Shard.Slots(); len(slots) == 0 || homeOf(slots) == s.home.Load().slot {
+		return false, nil
+	}
+	return true, s.rehome(on)
+}
+
+// errSlots: a topology that names this master must come first.
+var errSlots = fmt.Errorf("%w: the server is not known to serve any slot", member.ErrConnecting)
+
+// groupsUnmarkedLocked counts the clusters whose masters' first looks all found no marker.
+func (g *Guard) groupsUnmarkedLocked() (count int) {
+	masters := make(map[*Group]int)
+	for i, c := range g.contact {
+		switch group := g.seats[i].terms.Shard.group(); {
+		case group != nil && c == unmarked && masters[group] >= 0:
+			masters[group]++
+		case group != nil && c == marked:
+			masters[group] = -1
+		}
+	}
+	for group, n := range masters {
+		if want := group.Masters(); want > 0 && n >= want {
+			count++
+		}
+	}
+	return count
+}
+
+// groupsToldLocked counts the clusters that know of our MaxTTL: all masters do that serve slots and can be reached.
+func (g *Guard) groupsToldLocked() (count int) {
+	clusters := make(map[*Group]bool)
+	for i, told := range g.told {
+		s := g.seats[i]
+		group := s.terms.Shard.group()
+		switch all, met := clusters[group]; {
+		case group == nil || s.host.Closing():
+		case told:
+			clusters[group] = all || !met
+		case len(s.terms.Shard.Slots()) > 0 && errors.Is(s.host.Now().State.Err, member.ErrConnecting):
+			clusters[group] = false
+		}
+	}
+	for _, all := range clusters {
+		if all {
+			count++
+		}
+	}
+	return count
+}
+
+// askGroups calls ask for each cluster but the seat's own, with the seats of its masters, and how many serve slots.
+func (s *Seat) askGroups(ask func(of []*Seat, all int)) {
+	own := s.terms.Shard.group()
+	var clusters []*Group
+	masters := make(map[*Group][]*Seat)
+	for _, o := range s.guard.others() {
+		group := o.terms.Shard.group()
+		if group == nil || group == own || o.host.Closing() {
+			continue
+		}
+		if masters[group] == nil {
+			clusters = append(clusters, group)
+		}
+		masters[group] = append(masters[group], o)
+	}
+	for _, group := range clusters {
+		ask(masters[group], group.Masters())
+	}
 }
 
 // rehome carries the marker along when the slot that it is in was given away. Others look for the marker at its
@@ -421,12 +557,12 @@ func (s *Seat) bulk(ctx context.Context, on Session, cmds [][]byte, each func(c 
 	return nil
 }
 
-// inherited reports whether a master without a marker has all its slots from masters that remember,
-// by the stamps in them: it is new in the cluster, and forgot nothing. inherited looks at those
+// inherits reports whether a master without a marker has all its slots from masters that remember,
+// by the stamps in them: it is new in the cluster, and forgot nothing. inherits looks at those
 // masters once more, so that its q is no less than theirs: leases came with the slots. A replica
 // that took over has the stamps of a master that is none any more, perhaps without our knowing: see
 // promoted.
-func (s *Seat) inherited(on Session) bool {
+func (s *Seat) inherits(on Session) bool {
 	good := make(map[string]bool)
 	for _, o := range s.guard.masters(s.terms.Shard.Group) {
 		at := o.host.Now()

@@ -179,19 +179,36 @@ func (w *Watch) looked(l *look) error {
 	s, c := w.seat, &l.call
 	w.busy, w.kept, w.sent = false, false, l.sent
 	w.next = time.Now().Add(s.terms.Ping)
-	if again, err := w.replicatedLooked(l); again || err != nil {
-		return err
-	}
-	switch c.Outcome {
-	case member.Answered:
-		m, err := readMarker(&c.Reply, c.At)
-		if err != nil || !s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL) {
-			return w.begin()
+	if c.Outcome == member.Refused {
+		if done, err := s.refused(w, c); done {
+			return err
 		}
-		s.take(m)
-	case member.Refused:
 		return w.begin()
 	}
+	if c.Outcome != member.Answered {
+		return nil
+	}
+	w.lost = 0
+	m, err := readMarker(&c.Reply, c.At)
+	if err == nil {
+		if err := s.demoted(m); err != nil {
+			return err
+		}
+	}
+	same := err == nil && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL)
+	if same && m.renamed() {
+		if m, err = s.rename(w.ctx, w.session, m); err == nil {
+			s.take(m)
+		}
+		return err
+	}
+	if done, err := s.moved(w.session); done {
+		return err
+	}
+	if !same {
+		return w.begin()
+	}
+	s.take(m)
 	return nil
 }
 
@@ -212,40 +229,4 @@ func (w *Watch) Suspected() error {
 func (w *Watch) begin() error {
 	w.calm = time.Now().Add(50 * time.Millisecond)
 	return w.seat.readmit(w.session, w.process)
-}
-
-// replicatedLooked takes what a look tells of replication, and of the slots of a master. again says that the result needs
-// nothing more.
-func (w *Watch) replicatedLooked(l *look) (again bool, _ error) {
-	s, shard, c := w.seat, w.seat.terms.Shard, &l.call
-	if e, ok := c.Err.(*member.ReplyError); ok && e.Kind == member.KindCluster && shard != nil {
-		shard.Unknown() // the marker's slot is elsewhere, or nowhere for a moment
-		if slots := shard.Slots(); len(slots) > 0 && homeOf(slots) == s.home.Load().slot {
-			w.next = time.Now().Add(min(s.terms.Ping, 20*time.Millisecond))
-			if w.lost++; w.lost < 50 {
-				return true, nil
-			}
-			return true, errSlots
-		}
-	} else if c.Outcome == member.Answered {
-		w.lost = 0
-		if m, err := readMarker(&c.Reply, c.At); err == nil {
-			if err := s.demoted(m); err != nil {
-				return true, err
-			}
-			if m.renamed() && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL) {
-				if m, err = s.rename(w.ctx, w.session, m); err == nil {
-					s.take(m)
-				}
-				return true, err
-			}
-		}
-	}
-	if shard == nil {
-		return false, nil
-	}
-	if slots := shard.Slots(); len(slots) == 0 || homeOf(slots) == s.home.Load().slot {
-		return false, nil
-	}
-	return true, s.rehome(w.session)
 }
