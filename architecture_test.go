@@ -114,11 +114,11 @@ var trusted = map[string]string{
 	"node":                       "direct direct_unix feed handshake hear host link parse published read repair scripts send submit",
 	"node/internal/line":         "encode line",
 	"node/internal/guard":        "admit guard host layout marker restore rules script watch",
-	"node/internal/guard/script": "lift look mark raise rename restore shard waits",
+	"node/internal/guard/script": "lift look mark raise rename replication restore waits",
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 8210
+const trustedLines = 8114
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {

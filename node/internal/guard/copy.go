@@ -3,6 +3,7 @@ package guard
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
@@ -14,6 +15,18 @@ import (
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
+)
+
+var (
+	//go:embed script/claim.lua
+	claimOnlyLua string
+	//go:embed script/count.lua
+	countLua string
+	//go:embed script/fill.lua
+	fillOnlyLua string
+
+	claimLua = waitsLua + claimOnlyLua
+	fillLua  = countLua + waitsLua + fillOnlyLua
 )
 
 // page is how many counters are read and written in one step. A source spends about a millisecond

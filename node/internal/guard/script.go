@@ -23,46 +23,20 @@ var (
 	liftOnlyLua string
 	//go:embed script/waits.lua
 	waitsLua string
-	//go:embed script/claim.lua
-	claimOnlyLua string
-	//go:embed script/count.lua
-	countLua string
-	//go:embed script/fill.lua
-	fillOnlyLua string
 	//go:embed script/restore.lua
 	restoreOnlyLua string
 
-	//go:embed script/shard.lua
-	shardLua string
-	//go:embed script/carry.lua
-	carryOnlyLua string
+	//go:embed script/replication.lua
+	replicationLua string
 	//go:embed script/rename.lua
 	renameLua string
-	//go:embed script/announce.lua
-	announceLua string
-	//go:embed script/seal.lua
-	sealLua string
-	//go:embed script/stamp.lua
-	stampLua string
-	//go:embed script/refill.lua
-	refillOnlyLua string
 
 	liftLua    = raiseLua + liftOnlyLua
-	claimLua   = waitsLua + claimOnlyLua
 	restoreLua = raiseLua + waitsLua + restoreOnlyLua
-	carryLua   = raiseLua + carryOnlyLua
-	fillLua    = countLua + waitsLua + fillOnlyLua
-	refillLua  = countLua + refillOnlyLua
 )
 
 // lookSource is the script that does nothing but look.
 const lookSource = "return look()"
-
-// Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
-// user at the members.
-func Scripts() []string {
-	return []string{lookLua, markLua, liftLua, claimLua, fillLua, restoreLua, shardLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua}
-}
 
 // home is where a member's marker is: at a master of a cluster a place in one of its slots. It
 // encodes the scripts for that place. They are rare, and sent in full: a member that has just
@@ -76,7 +50,7 @@ type home struct {
 
 var (
 	// plainHome is that of a member which is no cluster.
-	plainHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua+shardLua)
+	plainHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua+replicationLua)
 	// blindHome is the same, at a server that does not tell which process it is: nor is it asked for its replication.
 	blindHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua)
 )

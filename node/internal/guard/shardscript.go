@@ -1,6 +1,7 @@
 package guard
 
 import (
+	_ "embed"
 	"strconv"
 	"strings"
 	"time"
@@ -10,10 +11,26 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
+var (
+	//go:embed script/carry.lua
+	carryOnlyLua string
+	//go:embed script/announce.lua
+	announceLua string
+	//go:embed script/seal.lua
+	sealLua string
+	//go:embed script/stamp.lua
+	stampLua string
+	//go:embed script/refill.lua
+	refillOnlyLua string
+
+	carryLua  = raiseLua + carryOnlyLua
+	refillLua = countLua + refillOnlyLua
+)
+
 // slotHome is that of the master id of a cluster, in one of its slots.
 func slotHome(s uint16, id string) *home {
 	tag := ":{" + slot.TagOf(s) + "}"
-	return newHome(s, member.MarkerKey+tag+":"+id, quarantineKey+tag+":"+id, tokensOf(s), lookLua+shardLua)
+	return newHome(s, member.MarkerKey+tag+":"+id, quarantineKey+tag+":"+id, tokensOf(s), lookLua+replicationLua)
 }
 
 // carryCommand carries m to this place. left is what is left of its quarantine. m.raised is 0 if q may have been
@@ -96,4 +113,10 @@ func AppendTokens(b []byte, s uint16) []byte {
 	b = append(b, tokensHead...)
 	b = append(b, slot.TagOf(s)...)
 	return append(b, "}\r\n"...)
+}
+
+// Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
+// user at the members.
+func Scripts() []string {
+	return []string{lookLua, markLua, liftLua, claimLua, fillLua, restoreLua, replicationLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua}
 }
