@@ -2,7 +2,12 @@ package redquorum_test
 
 import (
 	"bytes"
+	"go/ast"
 	"go/build"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -186,6 +191,52 @@ func TestOnlyTheProbeOfAnAttemptOpensItsVotes(t *testing.T) {
 			if name := strings.TrimSuffix(filepath.Base(file), ".go"); !slices.Contains(strings.Fields(trusted["redlock"]), name) {
 				require.NotRegexp(t, `core\.\w+\{`, text, "%s makes what the core makes of what members say", file)
 			}
+		}
+	}
+}
+
+// layers are the files of a package, lowest first. An arrow is a file that uses what another one declares. up is how many
+// arrows may run to a file that stands higher; they may only become fewer.
+var layers = map[string]struct {
+	files string
+	up    int
+}{
+	"node": {"doc direct_unix peek_linux direct feed gather vigil user backoff guard config scripts classify credentials scheme url " +
+		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join repair submit " +
+		"read inbox shared pay host renewal failover handshake supervise", 6},
+}
+
+// elsewhere imports other packages as if they had nothing: what is used of them is no arrow.
+type elsewhere struct{}
+
+func (elsewhere) Import(name string) (*types.Package, error) {
+	p := types.NewPackage(name, path.Base(name))
+	p.MarkComplete()
+	return p, nil
+}
+
+func TestFilesUseWhatStandsBelowThem(t *testing.T) {
+	for folder, layer := range layers {
+		set, names := token.NewFileSet(), strings.Fields(layer.files)
+		var files []*ast.File
+		for _, name := range names {
+			files = append(files, rt.Must(parser.ParseFile(set, folder+"/"+name+".go", nil, 0))(t))
+		}
+		info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+		// Errors are of what other packages have.
+		pkg, _ := (&types.Config{Importer: elsewhere{}, Error: func(error) {}}).Check(folder, set, files, info)
+		at := func(p token.Pos) string { return strings.TrimSuffix(filepath.Base(set.Position(p).Filename), ".go") }
+		up := map[string]bool{}
+		for id, used := range info.Uses {
+			from, to := at(id.Pos()), at(used.Pos())
+			if used.Pkg() == pkg && slices.Index(names, to) > slices.Index(names, from) {
+				up[from+" -> "+to] = true
+			}
+		}
+		require.Len(t, up, layer.up, "%s: %v", folder, slices.Sorted(maps.Keys(up)))
+		for _, file := range rt.Must(filepath.Glob(folder + "/*.go"))(t) {
+			name := strings.TrimSuffix(filepath.Base(file), ".go")
+			require.True(t, strings.HasSuffix(name, "_test") || strings.HasSuffix(name, "_other") || slices.Contains(names, name), file)
 		}
 	}
 }

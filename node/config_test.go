@@ -158,27 +158,3 @@ func saysWhatIsWrong(t *testing.T, url string, err error, want string, secrets .
 		require.NotContains(t, err.Error(), secret, url)
 	}
 }
-
-func FuzzParseURL(f *testing.F) {
-	for _, s := range []string{"", "%zz", "?x=", "#", "/", "@", "[", " ", "\x00", "a/b?c#d@e", "://", "é"} {
-		f.Add("redis://user:", s, "@host:1/0")
-		f.Add("rediss://:", s, "@[::1]")
-		f.Add("redis+unix://u:", s, "@/run/x")
-	}
-	f.Fuzz(func(t *testing.T, before, around, after string) {
-		const canary = "c4n4ry"
-		if strings.Contains(before+after, "?") {
-			t.Skip("the password is not in the place of a password")
-		}
-		for _, password := range []string{canary + around, around + canary, around} {
-			c, err := parseURL(before + password + after)
-			if err == nil {
-				if err := c.withDefaults().validate(); err != nil && !strings.Contains(err.Error(), "Addr") {
-					t.Errorf("%q: accepted, but %v", before+password+after, err)
-				}
-				continue
-			}
-			require.True(t, !strings.Contains(after, "@") || !strings.Contains(err.Error(), canary), "%q: %v", before+password+after, err)
-		}
-	})
-}

@@ -120,17 +120,6 @@ func TestInboxFollowsTheCommandConnection(t *testing.T) {
 	})
 }
 
-func TestPushOfAnotherProcessIsDropped(t *testing.T) {
-	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
-		var l pushLog
-		for _, runID := range []string{"run-1", "run-0", ""} {
-			in := &inbox{node: n, listener: &l, memory: memory{runID: runID, gen: 1}}
-			in.push([]byte("from "+runID), time.Now())
-		}
-		require.Equal(t, []string{"from run-1"}, l.messages(), "delivered")
-	})
-}
-
 // marked is a session with a member whose marker has this id.
 type marked string
 
@@ -159,6 +148,8 @@ func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
 	for name, in := range map[string]*inbox{
 		"this one":            {memory: memory{runID: "run", gen: 2, id: "run 5"}},
 		"an ended generation": {memory: memory{runID: "run", gen: 1, id: "run 5"}},
+		"another process":     {memory: memory{runID: "run-0", gen: 2, id: "run 5"}},
+		"a process unnamed":   {memory: memory{gen: 2, id: "run 5"}},
 		"another marking":     {memory: memory{runID: "run", gen: 2, id: "run 4"}},
 		"no marker":           {memory: memory{runID: "run", gen: 2}},
 	} {

@@ -156,6 +156,11 @@ func FuzzParseTarget(f *testing.F) {
 	} {
 		f.Add(s)
 	}
+	for _, s := range []string{"", "%zz", "?x=", "#", "/", "@", "[", " ", "\x00", "a/b?c#d@e", "://", "é"} {
+		f.Add("redis://user:c4n4ry" + s + "@host:1/0")
+		f.Add("rediss://:" + s + "c4n4ry@[::1]")
+		f.Add("redis+unix://u:c4n4ry" + s + "@/run/x")
+	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if strings.Contains(s, "_file") || strings.Contains(s, "tls_") || strings.Contains(s, "%") && strings.ContainsAny(s, "?") {
 			t.Skip("names files, or may")
@@ -181,6 +186,9 @@ func FuzzParseTarget(f *testing.F) {
 			}
 		case BySentinel:
 			require.NoError(t, c.withDefaults().validate(), "%q: accepted, but", s)
+		default:
+			err := c.withDefaults().validate()
+			require.True(t, err == nil || strings.Contains(err.Error(), "Addr"), "%q: accepted, but %v", s, err)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/slot"
@@ -213,6 +215,12 @@ func TestJudgeOfClustersAndSentinels(t *testing.T) {
 }
 
 // A cluster of which a part does not vote says how large it is, and until when.
+func TestNewestConfigurationOfASentinelIsBelieved(t *testing.T) {
+	all := []Sighting{{Master: "a", Epoch: 7}, {Master: "b", Epoch: 9}, {Master: "c", Epoch: 8}, {Err: context.Canceled, Epoch: 10}}
+	require.Equal(t, "b", newest(all))
+	require.Empty(t, newest(all[3:]))
+}
+
 func TestSilentPartOfAClusterIsInItsSummary(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -33,16 +33,22 @@ func AskSentinels(ctx context.Context, s *node.Sentinels) (all []Sighting, maste
 		asking.Go(func() { all[i] = askSentinel(ctx, s, addr) })
 	}
 	asking.Wait()
-	newest := -1
-	for _, a := range all {
-		if a.Err == nil && a.Epoch > newest {
-			newest, master = a.Epoch, a.Master
-		}
-	}
+	master = newest(all)
 	if to, ok := s.Dial[master]; ok {
 		master = to
 	}
 	return all, master
+}
+
+// newest is the master of the configuration with the greatest epoch.
+func newest(all []Sighting) (master string) {
+	epoch := -1
+	for _, a := range all {
+		if a.Err == nil && a.Epoch > epoch {
+			epoch, master = a.Epoch, a.Master
+		}
+	}
+	return master
 }
 
 func askSentinel(ctx context.Context, s *node.Sentinels, addr string) Sighting {
