@@ -33,5 +33,8 @@
 // At any other, Listen adds two goroutines: the owner of the inbox and its reader (inbox.go). All have
 // ended when Close returns.
 //
+// What exclusion rests on is in files of its own, which architecture_test.go lists. internal/line has the order of calls and
+// their bytes, and cannot be written to from here: whoever decides when to write cannot break the order.
+//
 // Start at Node.Submit in node.go; the order of a reconnect is in handshake.go and nowhere else.
 package node

@@ -48,7 +48,7 @@ type inbox struct {
 // one, to which scripts publish while nobody hears this one: where the server has none, and while
 // the slot is being moved.
 type sharded struct {
-	asked   string // hash tag of the slot it was asked for in, or ""; guarded by Node.mu, as the others
+	asked   string // hash tag of the slot it was asked for in, or ""; guarded by board.mu, as the others
 	heard   string // likewise, where the server confirmed it
 	pending bool   // an answer is to come
 	never   bool   // the server does not know or permit it

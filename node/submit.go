@@ -18,7 +18,7 @@ func (s *session) submit(c *member.Call, own bool) error {
 	return s.submitLocked(c, own)
 }
 
-// submitLocked is submit. It returns without mu.
+// submitLocked is submit, with the line locked. It returns with the line unlocked.
 func (s *session) submitLocked(c *member.Call, own bool) error {
 	now := s.node.published.Load()
 	size := line.Size(c, now.tag)

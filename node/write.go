@@ -9,7 +9,7 @@ import (
 const leanBuffer = 4 << 10
 
 // writeLocked sees to it that what is in line is written, by this goroutine or by another one. calls
-// were in flight before, and size bytes are now. It returns without mu.
+// were in flight before, and size bytes are now. It returns with the line unlocked.
 func (s *session) writeLocked(late bool, calls int, size int64) {
 	if s.flushing && !(s.gathering && s.unsentLocked() >= enough) || !s.flushing && s.holdsLocked() {
 		s.line.Unlock()
@@ -24,8 +24,8 @@ func (s *session) writeLocked(late bool, calls int, size int64) {
 	s.writeInline(calls)
 }
 
-// writeInline writes the buffer on the goroutine of a caller, which holds mu; others is the number
-// of calls that were in flight before. It returns without mu.
+// writeInline writes on the goroutine of a caller, which has locked the line; others is the number
+// of calls that were in flight before. It returns with the line unlocked.
 func (s *session) writeInline(others int) {
 	if others >= 2 && s.unsentLocked() < enough {
 		// Company: whoever is runnable appends first. This gathers batches without a timer.
