@@ -321,7 +321,7 @@ type terms struct {
 
 // more is what the terms have besides.
 func (t *terms) more() extra {
-	if t.extra == nil {
+	if t == nil || t.extra == nil { // nil: of a lock that nobody takes
 		return noExtra{}
 	}
 	return t.extra
