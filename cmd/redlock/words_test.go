@@ -2,6 +2,8 @@ package main
 
 import (
 	"go/ast"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -46,4 +48,29 @@ func TestPrivateWordsAreThoseOfTheTable(t *testing.T) {
 		assert.Regexp(t, `\b(`+word+`|`+hump+`)|[a-z]`+hump, all)
 	}
 	assert.NotRegexp(t, `(?i)\b(`+strings.Join(former, "|")+`)\b`, all)
+}
+
+// The words of the protocol's keys are those of the code, and each name has the form that the page gives: two words of one
+// name, or a word with a colon, could make one key of two.
+func TestNamesOfDerivedKeysAreThoseOfTheProtocol(t *testing.T) {
+	t.Parallel()
+	var listed []string
+	for _, words := range column(table(t, "docs/protocol/keys.md", "Keys", "word"), 0) {
+		listed = append(listed, strings.Split(words, ", ")...)
+	}
+	code := regexp.MustCompile(`^(redlock|member|node|cluster)/.*\.(go|lua)$`)
+	quoted := regexp.MustCompile(`["'](redquorum:[^"' ]*)["']`)
+	form := regexp.MustCompile(`^redquorum:(([a-z0-9]+)(\.[0-9]+)?(:(\{.*)?)?)?$`)
+	used := map[string]bool{}
+	for path, text := range textsOf(t) {
+		if !code.MatchString(path) || strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for _, name := range quoted.FindAllStringSubmatch(text, -1) {
+			if parts := form.FindStringSubmatch(name[1]); assert.NotNil(t, parts, "%s: %q", path, name[1]) && parts[2] != "" {
+				used[parts[2]] = true
+			}
+		}
+	}
+	assert.ElementsMatch(t, listed, slices.Collect(maps.Keys(used)))
 }
