@@ -270,9 +270,9 @@ func (c Config) scripts() []string {
 // lockOf is the lock of a name, whoever has it, as Inspect and ForceUnlock ask for it.
 func (c *Config) lockOf(name string) script.Lock {
 	if c.Interop {
-		return exclusive.of(name, c, nil)
+		return exclusive.of(name, c, new(terms))
 	}
-	return writeKind.of(name, c, nil)
+	return writeKind.of(name, c, new(terms))
 }
 
 // guard is the restart guard that all members of a client share.
