@@ -319,9 +319,9 @@ type terms struct {
 	extra   extra // of the kind
 }
 
-// more is what the terms have besides.
+// more is what the terms have besides; nil terms are those of no caller.
 func (t *terms) more() extra {
-	if t == nil || t.extra == nil { // nil: of a lock that nobody takes
+	if t == nil || t.extra == nil {
 		return noExtra{}
 	}
 	return t.extra

@@ -276,7 +276,9 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 	v, cause := r.Wait(ctx, now, c.cfg.MemberTimeout)
 	f := quorum.Failure{Op: "adopt", Key: name, Need: c.need, Votes: r.Votes(c.members)}
 	_, no, _ := f.Counts()
-	n.settle()
+	if n.settle() == quorum.Lost { // the round may have ended by what followed from that
+		no = max(no, c.need)
+	}
 	kind := c.tookOver(l, v, no)
 	if kind == nil {
 		if !c.keeper.add(l) {

@@ -29,7 +29,7 @@ func TestNoLockHasTheNameOfADerivedKey(t *testing.T) {
 		refused := func(p *Peer, name, problem string) {
 			t.Helper()
 			owner := "A:1"
-			secret := Handoff{key: name, owner: &owner, token: 5, terms: terms{kind: &exclusive, ttl: time.Second}}.Secret()
+			secret := Handoff{key: name, owner: &owner, token: 5, terms: terms{kind: &exclusive, ttl: time.Second, extra: noExtra{}}}.Secret()
 			handoff := rt.Must(ParseHandoff(secret))(t)
 			for op, call := range map[string]func() error{
 				"Lock":        func() error { _, err := p.Mutex(name).Lock(t.Context()); return err },
@@ -50,7 +50,7 @@ func TestNoLockHasTheNameOfADerivedKey(t *testing.T) {
 
 func TestHandoffIsShownByNoPrinterAndNoEncoder(t *testing.T) {
 	owner := "ABCDEFGHIJKLMNOPQRSTUVWXYZ:7"
-	h := Handoff{key: "k", owner: &owner, token: 5, terms: terms{kind: &exclusive, ttl: time.Second}}
+	h := Handoff{key: "k", owner: &owner, token: 5, terms: terms{kind: &exclusive, ttl: time.Second, extra: noExtra{}}}
 	type around struct {
 		H Handoff
 		h Handoff

@@ -210,12 +210,13 @@ func (n *renewal) end(ttl time.Duration) time.Time {
 
 // settle does what was decided of the first lease. Members are heard on goroutines of their own:
 // the one that booked the deciding word may not have come to it when the round, by the others'
-// words, has ended.
-func (n *renewal) settle() {
+// words, has ended. It returns the verdict.
+func (n *renewal) settle() quorum.Verdict {
 	n.mu.Lock()
 	it := n.items[0]
 	n.mu.Unlock()
-	switch v := it.Verdict(); {
+	v := it.Verdict()
+	switch {
 	case v == quorum.Undecided, it.Done:
 	case v == quorum.Lost:
 		n.lose(it.l)
@@ -224,6 +225,7 @@ func (n *renewal) settle() {
 			n.k.update(it.l)
 		}
 	}
+	return v
 }
 
 // lose ends a lease that a majority do not have. One that was to be adopted was nobody's here: who asked for it is told,
