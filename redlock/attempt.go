@@ -228,7 +228,7 @@ func (a *attempt) listen() {
 	a.wake = a.ear
 	a.b.Dark(dark)
 	a.mu.Unlock()
-	a.c.waiting.add(a)
+	waitingOf.of(a.c).add(a)
 	if _, _, ok := a.wire.Channels(); ok {
 		a.deaf = a.subscribe()
 	}
@@ -241,7 +241,7 @@ func (a *attempt) rest() {
 		return
 	}
 	a.timer.Stop()
-	a.c.waiting.remove(a)
+	waitingOf.of(a.c).remove(a)
 	a.mu.Lock()
 	a.wake = nil
 	a.mu.Unlock()

@@ -35,26 +35,17 @@ type Client struct {
 	seq     atomic.Uint64
 	number  func() uint64 // of the next attempt
 
-	rounds   quorum.Rounds
-	buffers  sync.Pool // *[]byte for encoding
-	holds    holds
-	adopters adopters
-	waiting  waiting
-	watches  watches
-	latches  latches
-	lines    lines
-	dark     dark
-	owners   owners
-	reads    reads
-	said     speakers
-	slots    slots
-	limits   storedLimits
-	keeper   keeper
-	teller   teller
-	alive    alive        // what Close waits for
-	crowd    atomic.Int64 // callers that wait for room in our own lines
-
-	listening listening // with Config.Interop only
+	rounds  quorum.Rounds
+	buffers sync.Pool // *[]byte for encoding
+	holds   holds
+	lines   lines
+	dark    dark
+	owners  owners
+	kept    []any // see keep
+	keeper  keeper
+	teller  teller
+	alive   alive        // what Close waits for
+	crowd   atomic.Int64 // callers that wait for room in our own lines
 
 	changes struct { // a channel that is closed and replaced at each change of a member
 		mu sync.Mutex
@@ -85,7 +76,7 @@ func newClient(members []member.Member, cfg Config) (*Client, error) {
 	c := &Client{
 		cfg: cfg, log: cfg.Logger, trace: cfg.Tracer,
 		members: members, need: member.Majority(len(members)),
-		uuid: rand.Text(), closed: make(chan struct{}), gone: make(chan struct{}), told: make(chan struct{}),
+		kept: newKept(), uuid: rand.Text(), closed: make(chan struct{}), gone: make(chan struct{}), told: make(chan struct{}),
 	}
 	c.number = c.nextNumber
 	c.alive.none = make(chan struct{}, 1)
@@ -287,7 +278,11 @@ type link struct {
 func (l *link) Push(msg []byte, st member.State, at time.Time) {
 	p, ok := pushOf(msg, st)
 	if !ok {
-		l.c.watches.hear(l.i, msg, st, at)
+		for _, kept := range l.c.kept {
+			if kept, ok := kept.(hearing); ok {
+				kept.hear(l.i, msg, st, at)
+			}
+		}
 		return
 	}
 	if h := l.c.holds.get(p.N); h != nil {
@@ -337,9 +332,11 @@ func (l *link) Changed(st member.State) {
 	if again {
 		l.c.keeper.votesAgain(l.i)
 	}
-	l.c.waiting.wakeAll()
-	l.c.watches.wakeAll()
-	l.c.latches.flushAll()
+	for _, kept := range l.c.kept {
+		if kept, ok := kept.(changing); ok {
+			kept.memberChanged()
+		}
+	}
 }
 
 // changed returns a channel that is closed at the next change of a member.
@@ -419,6 +416,8 @@ func (d *dark) set(since time.Time) {
 	}
 }
 
+var waitingOf = keep[waiting]()
+
 // waiting is the set of attempts that wait, to be woken when a member comes or goes.
 type waiting struct {
 	mu sync.Mutex
@@ -440,7 +439,8 @@ func (w *waiting) remove(a *attempt) {
 	delete(w.m, a)
 }
 
-func (w *waiting) wakeAll() {
+// memberChanged implements changing.
+func (w *waiting) memberChanged() {
 	w.mu.Lock()
 	all := make([]*attempt, 0, len(w.m))
 	for a := range w.m {

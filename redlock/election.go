@@ -109,7 +109,7 @@ func (e *Election) Campaign(ctx context.Context, value []byte) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = l.say(ctx, opCampaign, c.said.of(l.lease), value)
+	err = l.say(ctx, opCampaign, speakersOf.of(c).of(l.lease), value)
 	switch {
 	case l.Err() != nil:
 		return nil, l.notHeld(opCampaign)
@@ -142,7 +142,7 @@ func (e *Election) Proclaim(ctx context.Context, l *Lease, value []byte) error {
 	if l.Err() != nil {
 		return l.notHeld(opProclaim)
 	}
-	err := l.say(ctx, opProclaim, l.c.said.of(l.lease), value)
+	err := l.say(ctx, opProclaim, speakersOf.of(l.c).of(l.lease), value)
 	if l.Err() != nil {
 		return l.notHeld(opProclaim)
 	}
@@ -353,6 +353,8 @@ type speech struct {
 	value   []byte
 }
 
+var speakersOf = keep[speakers]()
+
 // speakers finds the words of the leaders of a client. A hold has them from its election until it is
 // released, or handed off.
 type speakers struct {
@@ -486,7 +488,7 @@ func (j *recorded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 // proclaimAgain repeats what a leader has proclaimed: a majority has just renewed its lease. Members
 // that have forgotten it, or have joined since, hear of it so. It waits for nobody.
 func (l *lease) proclaimAgain() {
-	w := l.c.said.get(l.hold)
+	w := speakersOf.of(l.c).get(l.hold)
 	if w == nil {
 		return // adopted, and nothing said since
 	}
@@ -501,7 +503,7 @@ func (l *lease) proclaimAgain() {
 // lastWord resigns at members to which the release of the hold is about to be submitted. A session
 // keeps the order: behind the release the vote would be another's, and nobody would be told.
 func (h *hold) lastWord(to quorum.Set, late bool) {
-	w := h.c.said.take(h)
+	w := speakersOf.of(h.c).take(h)
 	switch {
 	case w == nil && h.n != 0:
 		return // it was never elected

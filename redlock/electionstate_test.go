@@ -304,9 +304,9 @@ func TestClientForgetsWhatAFormerLeaderSaid(t *testing.T) {
 	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
 		kept := func(c *Peer) int {
 			synctest.Wait()
-			c.said.mu.Lock()
-			defer c.said.mu.Unlock()
-			return len(c.said.m)
+			speakersOf.of(c.Client).mu.Lock()
+			defer speakersOf.of(c.Client).mu.Unlock()
+			return len(speakersOf.of(c.Client).m)
 		}
 		e := p.Election("boss")
 		elected := func(opts ...LockOption) *Lease {
@@ -319,7 +319,7 @@ func TestClientForgetsWhatAFormerLeaderSaid(t *testing.T) {
 		require.NoError(t, l.Unlock(t.Context()))
 		require.Zero(t, kept(p), "resigned")
 		require.Error(t, e.Proclaim(t.Context(), l, nil))
-		require.NotNil(t, p.said.of(l.lease), "a call that has found the lease held")
+		require.NotNil(t, speakersOf.of(p.Client).of(l.lease), "a call that has found the lease held")
 		require.Zero(t, kept(p))
 
 		l = elected()

@@ -149,6 +149,6 @@ func KeeperDone(c *Client) <-chan struct{} { return c.keeper.done }
 // HearLimits has a client hear of limits of a semaphore, one right after the other. The version of the first is 1.
 func HearLimits(c *Client, name string, limits ...int) {
 	for i, limit := range limits {
-		c.limits.put(name, script.StoredLimit(int64(i+1), limit))
+		limitsOf.of(c).put(name, script.StoredLimit(int64(i+1), limit))
 	}
 }

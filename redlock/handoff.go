@@ -204,6 +204,8 @@ func (c *Client) Borrow(ctx context.Context, h Handoff) (*Lease, error) {
 	return c.adopt(ctx, h, false)
 }
 
+var adoptersOf = keep[adopters]()
+
 // adopters are the owners that hand-offs have got in this client, by the former owner, where no majority said that they have
 // the lease, or have not: members may know them, so who tries again goes on as the same.
 type adopters struct {
@@ -218,7 +220,7 @@ type adopter struct {
 
 // adopter returns an owner for whom nobody else acts.
 func (c *Client) adopter(former string) string {
-	a := &c.adopters
+	a := adoptersOf.of(c)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if tried, ok := a.m[former]; ok {
@@ -230,7 +232,7 @@ func (c *Client) adopter(former string) string {
 
 // tried notes an owner who may have a part of the lease.
 func (c *Client) tried(former, owner string, now time.Time) {
-	a := &c.adopters
+	a := adoptersOf.of(c)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.m, func(_ string, t adopter) bool { return clock.Until(t.until, now) <= 0 })

@@ -12,6 +12,8 @@ import (
 // What Config.Interop adds: another dialect of the lock (package script), and listening to Redisson's channel while an
 // attempt waits.
 
+var listeningOf = keep[listening]()
+
 // listening finds the attempts that wait for the locks of a channel.
 type listening struct {
 	mu sync.Mutex // a leaf
@@ -21,7 +23,7 @@ type listening struct {
 // subscribe has the members that can tell a waiting attempt that its lock is free, and returns what ends it.
 func (a *attempt) subscribe() (stop func()) {
 	theirs, ours, _ := a.wire.Channels()
-	s := &a.c.listening
+	s := listeningOf.of(a.c)
 	s.mu.Lock()
 	if s.m == nil {
 		s.m = make(map[string]map[*attempt]struct{})
@@ -63,7 +65,7 @@ func (l *link) Channel(channel string, msg []byte, _ time.Time) {
 		}
 		what = wait.Turn
 	}
-	s := &l.c.listening
+	s := listeningOf.of(l.c)
 	s.mu.Lock()
 	all := make([]*attempt, 0, 1)
 	for a := range s.m[channel] {

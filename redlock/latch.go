@@ -166,8 +166,8 @@ func (l *Latch) call(ctx context.Context, op string, do func(ctx, in context.Con
 		return &keyError{op: op, key: l.name, err: ErrClosed}
 	}
 	defer l.c.alive.leave()
-	r := l.c.latches.use(l)
-	defer l.c.latches.leave(r)
+	r := latchesOf.of(l.c).use(l)
+	defer latchesOf.of(l.c).leave(r)
 	call, start := CallStart{LockName: LockName{KindLatch, l.name}, Op: op}, time.Now()
 	in := l.c.trace.start(ctx, call)
 	err := l.c.orClosed(op, l.name, do(ctx, in, r))

@@ -17,8 +17,8 @@ func (c *Client) InspectLatch(ctx context.Context, name string) (*Inspection, er
 	if err := l.check(ctx, opInspectLatch); err != nil {
 		return nil, err
 	}
-	r := c.latches.use(l)
-	defer c.latches.leave(r)
+	r := latchesOf.of(c).use(l)
+	defer latchesOf.of(c).leave(r)
 	out := &Inspection{Key: name, key: r.wire.Name, Kind: KindLatch, Members: make([]MemberView, len(c.members))}
 	infos := c.Members()
 	pages := make([]latchPages, len(c.members))

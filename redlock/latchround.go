@@ -50,6 +50,8 @@ type roundName struct {
 	count int
 }
 
+var latchesOf = keep[latches]()
+
 // latches are the rounds of a client.
 type latches struct {
 	mu sync.Mutex
@@ -141,8 +143,8 @@ func (s *latches) sweepLocked(now time.Time) {
 	}
 }
 
-// flushAll has every round told to members that may have forgotten it.
-func (s *latches) flushAll() {
+// memberChanged implements changing: it has every round told to members that may have forgotten it.
+func (s *latches) memberChanged() {
 	s.mu.Lock()
 	all := make([]*latchRound, 0, len(s.m))
 	for _, r := range s.m {

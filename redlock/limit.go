@@ -90,7 +90,7 @@ func (s *Semaphore) storeLimit(ctx context.Context, op string, n int) error {
 	c, name := s.m.c, s.m.name
 	known, err := c.askLimit(ctx, op, name, 0)
 	for err == nil {
-		mine := script.StoredLimit(laterLimit(max(known.greatest, c.limits.get(name)), known.clocks, time.Now()), n)
+		mine := script.StoredLimit(laterLimit(max(known.greatest, limitsOf.of(c).get(name)), known.clocks, time.Now()), n)
 		if known, err = c.askLimit(ctx, op, name, mine); err == nil && known.greatest == mine {
 			return nil
 		}
@@ -135,7 +135,7 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 		votes := r.Votes(c.members)
 		r.Free()
 		known := j.seen()
-		c.limits.put(name, known.greatest)
+		limitsOf.of(c).put(name, known.greatest)
 		switch {
 		case c.isClosed():
 			return nil, &keyError{op: op, key: name, err: ErrClosed}
@@ -203,6 +203,8 @@ func (j *limits) current() (n int) {
 	return n
 }
 
+var limitsOf = keep[storedLimits]()
+
 // storedLimits are those that the client has heard of, by the name of the semaphore. Its calls tell
 // them to the members, so that one which was away hears of them.
 type storedLimits struct {
@@ -230,7 +232,7 @@ func (c *Client) unlessNone(ctx context.Context, w *want, err error) error {
 	if err == nil || !errors.Is(err, ErrHeld) {
 		return err
 	}
-	if _, limit, set := script.LimitOf(c.limits.get(w.name)); !set || limit != 0 {
+	if _, limit, set := script.LimitOf(limitsOf.of(c).get(w.name)); !set || limit != 0 {
 		return err
 	}
 	cause := errors.New("the limit in force is 0, so nobody gets a permit before it is raised")
@@ -294,7 +296,7 @@ func (s *storedLimits) put(name string, stored int64) {
 func (c *Client) several(ctx, in context.Context, w want) (*Lease, result, error) {
 	p := w.terms.extra.(*permitTerms)
 	for {
-		p.known = c.limits.get(w.name)
+		p.known = limitsOf.of(c).get(w.name)
 		if tooLow(p.known, p.n) {
 			said, err := c.askLimit(ctx, w.op, w.name, p.known)
 			switch {
@@ -312,10 +314,10 @@ func (c *Client) several(ctx, in context.Context, w want) (*Lease, result, error
 				p.known = 0 // so that members tell it again
 			}
 		}
-		within, done := c.limits.within(ctx, w.name, p.n)
+		within, done := limitsOf.of(c).within(ctx, w.name, p.n)
 		l, res, err := c.compete(within, in, w)
 		heard := within.Err() != nil && ctx.Err() == nil // the limit may have been raised since
-		left := err != nil && (heard || w.try && tooLow(c.limits.get(w.name), p.n))
+		left := err != nil && (heard || w.try && tooLow(limitsOf.of(c).get(w.name), p.n))
 		done()
 		if !left {
 			return l, res, err

@@ -19,6 +19,8 @@ import (
 // The readers of one client share one hold: docs/protocol.md, "One read hold for a client". So the
 // members see as many readers as there are clients, and not callers.
 
+var readsOf = keep[reads]()
+
 // reads finds the hold that the next reader of a name shares. It is sharded, because every reader
 // passes here.
 type reads struct {
@@ -91,7 +93,7 @@ func (c *Client) share(ctx, in context.Context, w want) (*Lease, result, error) 
 	if !w.terms.renew {
 		return c.compete(ctx, in, w)
 	}
-	at, sh := readName{w.name, w.terms.ttl}, c.reads.shard(w.name)
+	at, sh := readName{w.name, w.terms.ttl}, readsOf.of(c).shard(w.name)
 	for {
 		now := time.Now()
 		sh.mu.Lock()

@@ -128,7 +128,7 @@ func TestUsersOfHoldsBesideEverythingElse(t *testing.T) {
 	looks.Wait()
 	require.Zero(t, c.Stats()[KindRead].Held)
 	require.Equal(t, member.Called(script.RWRead), member.Called(script.RWRelease), "each hold was released once")
-	for i := range c.reads.shards {
-		require.Empty(t, c.reads.shards[i].m)
+	for i := range readsOf.of(c).shards {
+		require.Empty(t, readsOf.of(c).shards[i].m)
 	}
 }

@@ -230,7 +230,7 @@ func (s *search) adopt(w *schedWorld, c, k int) {
 
 // trying and triedThen keep the owners of adoptions that are undecided, which the stub of a client has for one event.
 func (s *search) trying(c int) {
-	a := &s.stubs[c].adopters
+	a := adoptersOf.of(s.stubs[c])
 	a.m = map[string]adopter{}
 	for former, owner := range s.w.c[c].tried {
 		a.m[former] = adopter{owner, s.now.Add(time.Hour)}
@@ -240,7 +240,7 @@ func (s *search) trying(c int) {
 func (s *search) triedThen(c int) {
 	cl := s.w.c[c]
 	cl.tried = nil
-	for former, a := range s.stubs[c].adopters.m {
+	for former, a := range adoptersOf.of(s.stubs[c]).m {
 		if cl.tried == nil {
 			cl.tried = map[string]string{}
 		}

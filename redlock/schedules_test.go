@@ -389,7 +389,7 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 			members[i] = recorder{s, c, i}
 		}
 		stub := &Client{
-			cfg: s.cfg, log: s.cfg.Logger, members: members,
+			kept: newKept(), cfg: s.cfg, log: s.cfg.Logger, members: members,
 			briefed: make([]ability.Briefed, len(members)), spread: make([]ability.Spread, len(members)),
 			need: member.Majority(schedMembers), uuid: clientID(c), closed: make(chan struct{}),
 		}
@@ -1010,12 +1010,12 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 		return
 	}
 	if s.bounds.lower > 0 {
-		s.stubs[c].limits.m = map[string]int64{schedName: cl.known}
+		limitsOf.of(s.stubs[c]).m = map[string]int64{schedName: cl.known}
 	}
 	a.Judge(r, call)
 	cl.b = a.b
 	if s.bounds.lower > 0 {
-		cl.known = s.stubs[c].limits.get(schedName)
+		cl.known = limitsOf.of(s.stubs[c]).get(schedName)
 	}
 	if s.rules.raiseAnywhere && m.op == opRaise && o == member.Answered {
 		cl.probe().Confirm(i)

@@ -226,16 +226,16 @@ func (c *Client) permit(ctx, in context.Context, w want) (l *Lease, res result, 
 	t.extra, w.terms = &p, &t
 	began := time.Now()
 	for pause := time.Millisecond; ; pause *= 2 {
-		if p.want = c.slots.take(w.name); p.want >= p.limit {
+		if p.want = givenBackOf.of(c).take(w.name); p.want >= p.limit {
 			p.want = -1
 		}
 		if p.want < 0 && w.try {
-			p.want = c.slots.another(p.limit)
+			p.want = givenBackOf.of(c).another(p.limit)
 		}
 		if p.n > 1 {
 			l, res, err = c.several(ctx, in, w)
 		} else {
-			p.known = c.limits.get(w.name)
+			p.known = limitsOf.of(c).get(w.name)
 			l, res, err = c.compete(ctx, in, w)
 		}
 		if !res.met || pause > c.cfg.MemberTimeout/2 || clock.Elapsed(began, time.Now())+pause > quorum.Patience*c.cfg.MemberTimeout {
@@ -295,7 +295,7 @@ func (l *lease) gather() {
 func (permitHooks) mend(h *hold, to quorum.Set, _ int64, _ time.Time) { h.regain(to, h.terms.ttl, 0) }
 
 // told notes a stored limit that a member has told.
-func (permitHooks) told(h *hold, stored int64) { h.c.limits.put(h.name(), stored) }
+func (permitHooks) told(h *hold, stored int64) { limitsOf.of(h.c).put(h.name(), stored) }
 
 // left notes which slot the client gives back.
 func (permitHooks) left(h *hold) {
@@ -303,9 +303,11 @@ func (permitHooks) left(h *hold) {
 	p := h.b.Permits()
 	h.mu.Unlock()
 	if len(p) > 0 {
-		h.c.slots.put(h.name(), p[0].Slot)
+		givenBackOf.of(h.c).put(h.name(), p[0].Slot)
 	}
 }
+
+var givenBackOf = keep[slots]()
 
 // slots are those that this client has given back, by the name of the semaphore: the last first.
 type slots struct {

@@ -34,12 +34,12 @@ func (c *Client) Stats() map[Kind]Stats {
 		n, oldest := due.l.bound().held(due.l)
 		held(due.l.hold.terms.kind, n, oldest)
 	}
-	c.waiting.mu.Lock()
-	for a := range c.waiting.m {
+	waitingOf.of(c).mu.Lock()
+	for a := range waitingOf.of(c).m {
 		s := all[a.terms.kind.name]
 		s.Waiting++
 		all[a.terms.kind.name] = s
 	}
-	c.waiting.mu.Unlock()
+	waitingOf.of(c).mu.Unlock()
 	return all
 }

@@ -66,7 +66,7 @@ func (c *Client) newWatch(op string, lock LockName, slot uint16, in context.Cont
 		wakeup: make(chan struct{}, 1), errs: make([]error, len(c.members)), sent: make([]time.Time, len(c.members)),
 		core: watching.New(len(c.members), watching.Terms{Entry: c.cfg.Entry, Retry: c.cfg.MemberTimeout}),
 	}
-	c.watches.put(w)
+	watchesOf.of(c).put(w)
 	return w, nil
 }
 
@@ -213,7 +213,7 @@ func (w *watch) dropped(i int) {
 // and an entry that is not withdrawn ends by itself. No call of next may run or follow.
 func (w *watch) end() {
 	w.ended.Store(true)
-	w.c.watches.remove(w)
+	watchesOf.of(w.c).remove(w)
 	w.mu.Lock()
 	to := w.core.Entries()
 	w.mu.Unlock()
@@ -291,6 +291,8 @@ func (c *Client) hopeless(errs []error) bool {
 	return len(c.members)-n < c.need
 }
 
+var watchesOf = keep[watches]()
+
 // watches finds a watch by the number in its name.
 type watches struct {
 	mu sync.Mutex
@@ -326,8 +328,8 @@ func (s *watches) hear(i int, msg []byte, st member.State, at time.Time) {
 	}
 }
 
-// wakeAll has every watch look at the members again.
-func (s *watches) wakeAll() {
+// memberChanged implements changing: it has every watch look at the members again.
+func (s *watches) memberChanged() {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.m))
 	s.mu.Unlock()

@@ -108,7 +108,7 @@ func TestWatchIsKeptUpAtEveryMemberWhileItsCallerWaits(t *testing.T) {
 		w.end()
 		synctest.Wait()
 		require.Equal(t, []int{1, 1, 1}, Hits(gone))
-		require.Empty(t, p.watches.m)
+		require.Empty(t, watchesOf.of(p.Client).m)
 	}, Quiet)
 }
 
