@@ -76,3 +76,11 @@ func fullJitter() func(limit time.Duration) time.Duration {
 // authBackoff is the pause after a server refused the credentials: asking again soon would not
 // help, and may lock the user out.
 const authBackoff = 30 * time.Second
+
+// wake puts a signal into a channel of capacity 1, unless there is one. It does not block.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

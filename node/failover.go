@@ -29,11 +29,9 @@ func (n *Node) attend(addr string) {
 		}
 		wait := n.pause(failures, err)
 		n.logFailure("sentinel is not heard", failures, fmt.Errorf("sentinel %s: %w", addr, err), wait)
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-n.accepting.Done():
-			timer.Stop()
 			return
 		}
 	}
@@ -60,14 +58,7 @@ func (n *Node) hear(addr string) (heard bool, _ error) {
 	})
 	defer reader.Wait()
 	defer l.cut()
-	write := func(cmd []byte) error {
-		if err := l.wire.SetWriteDeadline(time.Now().Add(c.writeTimeout)); err != nil {
-			return err
-		}
-		_, err := l.wire.Write(cmd)
-		return err
-	}
-	if err := write(resp.Command("SUBSCRIBE", switches)); err != nil {
+	if err := l.write(resp.Command("SUBSCRIBE", switches)); err != nil {
 		return false, err
 	}
 	again := time.NewTimer(n.cfg.StallTimeout)
@@ -88,7 +79,7 @@ func (n *Node) hear(addr string) (heard bool, _ error) {
 					return count > 0, fmt.Errorf("%w: no answer to PING for %v", member.ErrStalled, n.cfg.StallTimeout)
 				}
 				wait = left
-			} else if before, asked = count, now; write(ping) != nil {
+			} else if before, asked = count, now; l.write(ping) != nil {
 				return count > 0, member.ErrBroken
 			}
 			vigil.plan(time.Now(), wait)
@@ -119,10 +110,7 @@ func (n *Node) switched(br *bufio.Reader, arrived *atomic.Int64) error {
 		default:
 			continue
 		}
-		select {
-		case n.seek <- struct{}{}:
-		default:
-		}
+		wake(n.seek)
 	}
 }
 

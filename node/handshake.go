@@ -116,7 +116,7 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 	if n.cfg.Shard != nil {
 		cmds = append(cmds, clusterMyID)
 	}
-	calls, err := n.ask(ctx, s, cmds)
+	calls, err := s.Ask(ctx, cmds)
 	if err != nil {
 		return p, fmt.Errorf("handshake: %w", err)
 	}
@@ -176,7 +176,7 @@ func (n *Node) introduce(ctx context.Context, s *session) (p guard.Process, err 
 		cmds = append(cmds, resp.Command("CLIENT", "KILL", "ID", strconv.FormatInt(old.id, 10)))
 	}
 	if len(cmds) > 0 {
-		if calls, err = n.ask(ctx, s, cmds); err != nil {
+		if calls, err = s.Ask(ctx, cmds); err != nil {
 			return p, fmt.Errorf("handshake: %w", err)
 		}
 	}

@@ -64,11 +64,6 @@ func (h *host) Ask(ctx context.Context, cmd []byte) (member.Reply, error) {
 
 var _ guard.Session = (*session)(nil)
 
-// Ask implements guard.Session.
-func (s *session) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, error) {
-	return s.node.ask(ctx, s, cmds)
-}
-
 // Queue implements guard.Session.
 func (s *session) Queue(c *member.Call) error { return s.submit(c, true) }
 
@@ -104,11 +99,9 @@ func (s *session) resting() bool {
 
 // Pause implements guard.Session.
 func (s *session) Pause(news <-chan struct{}, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-news:
-	case <-timer.C:
+	case <-time.After(d):
 	case <-s.broken:
 		return s.cause()
 	case <-s.node.accepting.Done():

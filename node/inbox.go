@@ -42,11 +42,9 @@ func (n *Node) listen(ctx context.Context, channel string, l member.Listener) {
 			n.logFailure("inbox is closed", failures, err, wait)
 		}
 		failures++
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
 	}
@@ -93,7 +91,7 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 	reader.Go(func() { link.read(in.read) })
 	defer reader.Wait()
 	defer link.cut()
-	if err := in.write(hello); err != nil {
+	if err := in.link.write(hello); err != nil {
 		return false, err
 	}
 	select {
@@ -110,27 +108,16 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 	return true, in.watch(whole)
 }
 
-func (in *inbox) write(b []byte) error {
-	l := in.link
-	if err := l.wire.SetWriteDeadline(time.Now().Add(in.node.cfg.writeTimeout)); err != nil {
-		return err
-	}
-	_, err := l.wire.Write(b)
-	return err
-}
-
 // leave has the server end the connection, and its subscriptions with it, and waits until it has:
 // behind everything that was asked of it before. A server that does not answer is not waited for
 // when Close is not, either.
 func (in *inbox) leave() {
-	if in.write(quit) != nil {
+	if in.link.write(quit) != nil {
 		return
 	}
-	timer := time.NewTimer(in.node.cfg.StallTimeout)
-	defer timer.Stop()
 	select {
 	case <-in.gone:
-	case <-timer.C:
+	case <-time.After(in.node.cfg.StallTimeout):
 	case <-in.node.ctx.Done():
 	}
 }
@@ -192,7 +179,7 @@ func (in *inbox) watch(ctx context.Context) error {
 				wait = min(left, n.cfg.PingInterval)
 			case wait <= 0:
 				before = in.count.Load()
-				if err := in.write(ping); err != nil {
+				if err := in.link.write(ping); err != nil {
 					return err
 				}
 				asked, wait = now, min(n.cfg.StallTimeout, n.cfg.PingInterval)
@@ -224,10 +211,7 @@ func (n *Node) want(more int, channels []string) {
 		n.altered[c] = struct{}{}
 	}
 	n.mu.Unlock()
-	select {
-	case n.alter <- struct{}{}:
-	default: // the owner of the inbox has not looked since
-	}
+	wake(n.alter)
 }
 
 // subscribe makes the connection's subscriptions those that are wanted: of all channels, or of
@@ -280,7 +264,7 @@ func (in *inbox) say(verb string, channels ...string) error {
 	}
 	cmd := resp.Command(append([]string{verb}, channels...)...)
 	if in.link != nil {
-		return in.write(cmd)
+		return in.link.write(cmd)
 	}
 	c := &confirmations{in: in, verb: strings.ToLower(verb), left: len(channels)}
 	c.call = *ownCall(cmd, c)

@@ -169,16 +169,10 @@ func (n *Node) isClosing() bool { return n.accepting.Err() != nil }
 
 // suspicion has the supervisor look whether the member is what it was.
 func (n *Node) suspicion() {
-	select {
-	case n.suspect <- struct{}{}:
-	default:
-	}
+	wake(n.suspect)
 }
 
 // signalRecheck has the inbox look whether it stands at the same process, with the same memory.
 func (n *Node) signalRecheck() {
-	select {
-	case n.recheck <- struct{}{}:
-	default:
-	}
+	wake(n.recheck)
 }

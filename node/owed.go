@@ -89,10 +89,7 @@ func (o *owed) wakeLocked(d *debt) {
 		return
 	}
 	o.next = d.after
-	select {
-	case o.kick <- struct{}{}:
-	default:
-	}
+	wake(o.kick)
 }
 
 // none reports whether there is no debt at all.

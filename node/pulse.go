@@ -17,10 +17,7 @@ func (s *session) beginLocked(now time.Time) {
 	s.touch(now)
 	if s.asleep.Sub(now) > s.node.cfg.StallTimeout {
 		s.asleep = now
-		select {
-		case s.woken <- struct{}{}:
-		default:
-		}
+		wake(s.woken)
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/redquorum/redquorum/member"
 )
@@ -31,12 +31,7 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]member.Reply, error
 	stop := context.AfterFunc(ctx, l.cut)
 	defer stop()
 	replies := make([]member.Reply, len(cmds))
-	failed := l.wire.SetWriteDeadline(time.Now().Add(c.writeTimeout))
-	for _, cmd := range cmds {
-		if failed == nil {
-			_, failed = l.wire.Write(cmd)
-		}
-	}
+	failed := l.write(slices.Concat(cmds...))
 	if failed != nil {
 		l.cut()
 	}

@@ -116,11 +116,9 @@ func (n *Node) farewell(s *session) {
 	if s.tuned == nil || s.submit(ownCall(quit, discard{}), true) != nil {
 		return
 	}
-	timer := time.NewTimer(n.cfg.StallTimeout)
-	defer timer.Stop()
 	select {
 	case <-s.broken:
-	case <-timer.C:
+	case <-time.After(n.cfg.StallTimeout):
 	case <-n.ctx.Done():
 	}
 }

@@ -115,9 +115,9 @@ func (s *session) lineUpLocked(c *member.Call, own bool, now *published, size in
 	}
 }
 
-// ask submits cmds and waits until all are done; an error says that not all were answered or
+// Ask implements guard.Session. It submits cmds and waits until all are done; an error says that not all were answered or
 // refused. It is the server's own where that said why it was about to close the connection.
-func (n *Node) ask(ctx context.Context, s *session, cmds [][]byte) ([]member.Call, error) {
+func (s *session) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, error) {
 	w := &waiter{done: make(chan struct{})}
 	w.left.Store(int32(len(cmds)))
 	calls := make([]member.Call, len(cmds))

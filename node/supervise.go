@@ -142,11 +142,9 @@ func (n *Node) supervise() {
 			wait := n.pause(failures, err)
 			n.logFailure("member is down", failures, err, wait)
 			failures++
-			timer := time.NewTimer(wait)
 			select {
-			case <-timer.C:
+			case <-time.After(wait):
 			case <-n.accepting.Done():
-				timer.Stop()
 			}
 		}
 		if n.isClosing() {
@@ -176,10 +174,8 @@ func passes(err error) bool {
 // rest is the pause between two attempts while the node is closing. It reports whether there is
 // time for another.
 func (n *Node) rest(err error) bool {
-	timer := time.NewTimer(n.pause(0, err))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(n.pause(0, err)):
 		return true
 	case <-n.ctx.Done():
 		return false
@@ -304,10 +300,7 @@ func (d *drainer) ask(s *session) {
 }
 
 func (d *drainer) Done(*member.Call) {
-	select {
-	case d.empty <- struct{}{}:
-	default:
-	}
+	wake(d.empty)
 }
 
 // tick does what is due and returns the time until it must be called again at the latest.

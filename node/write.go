@@ -143,10 +143,7 @@ func (s *session) wakeLocked() {
 }
 
 func (s *session) kickLocked() {
-	select {
-	case s.kick <- struct{}{}:
-	default:
-	}
+	wake(s.kick)
 }
 
 // flusher writes for callers that must not or may not. It ends when the session breaks, or when it was dismissed and there
