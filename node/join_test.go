@@ -543,37 +543,6 @@ func TestItemThatComesDuringAWriteIsWritten(t *testing.T) {
 	all(t, []*result{one, two}, member.Answered)
 }
 
-// A flusher that is dismissed while a caller writes leaves the line to that caller: two writers would mix it up.
-func TestFlusherThatIsDismissedDuringAWriteWritesNothing(t *testing.T) {
-	n, _ := joining(t, says("EVALSHA", ":1\r\n"))
-	s := n.published.Load().session
-	calls := items(trio)
-	together(n, calls[0])
-	calls[0].wait(t)
-	up := func() (flusher, busy bool) {
-		s.line.Lock()
-		defer s.line.Unlock()
-		return s.flusherUp, s.flushing
-	}
-	until(t, "at rest", func() bool {
-		flusher, busy := up()
-		if !flusher && !busy { // the supervisor may have dismissed the first one
-			together(n)
-		}
-		return flusher && !busy
-	})
-	g := gateOf(n)
-	var wg sync.WaitGroup
-	wg.Go(func() { n.Submit(&calls[1].Call) })
-	<-g.began
-	n.Submit(&calls[2].Call)
-	s.shrink()
-	until(t, "dismissed", func() bool { flusher, _ := up(); return !flusher })
-	close(g.open)
-	wg.Wait()
-	all(t, calls, member.Answered)
-}
-
 // The reader takes over the line before it is known which of its last calls are one command.
 func TestItemsThatAreNotWrittenYetStillTravelTogether(t *testing.T) {
 	answer := make(chan struct{})

@@ -167,7 +167,7 @@ func (s *session) flush() bool {
 			s.line.Unlock()
 			return false
 		}
-		if !s.turn || s.line.Empty() || s.holdsLocked() { // without its turn it was dismissed, and a caller may write
+		if s.line.Empty() || s.holdsLocked() {
 			s.flushing, s.turn = s.flushing && !s.turn, false
 			stays := !s.dismissed
 			s.flusherUp = stays

@@ -64,8 +64,8 @@ func (l *Line) Answered() uint64 { return l.answered.Load() }
 // Unsent counts the calls that Take has not returned yet, and bytes of them.
 func (l *Line) Unsent() (calls uint64, encoded int) { return l.queued - l.sent, len(l.buf) }
 
-// Empty reports whether nothing waits to be written.
-func (l *Line) Empty() bool { return len(l.buf) == 0 && len(l.items) == 0 }
+// Empty reports whether there is nothing to take: nothing waits to be written, or somebody writes, who looks again.
+func (l *Line) Empty() bool { return l.taken || len(l.buf) == 0 && len(l.items) == 0 }
 
 // Add puts a call in line, behind all that are there. of is the member by which its answer is judged, and tag that of the
 // same moment. If the call may be part of a command with its neighbours, its encoding waits until it is known what stands
@@ -162,7 +162,7 @@ func (l *Line) join() {
 // Take returns what is to be written next, and nil as long as somebody writes. From here on its calls count as sent. The
 // caller writes all of it, without the mutex, or ends the connection, and then gives it back.
 func (l *Line) Take() []byte {
-	if l.taken || l.Empty() {
+	if l.Empty() {
 		return nil
 	}
 	l.join()
