@@ -290,7 +290,7 @@ func (cl *cluster) judge(c *member.Call, by *master) step {
 	if st.do == backoff {
 		r.hops = 0
 	}
-	if c.Over() || cl.closed.Load() {
+	if ability.Over(&c.Delivery) || cl.closed.Load() {
 		// Its release has begun, and may have been executed: the call must not be, any more.
 		if !c.Interrupted {
 			c.Outcome, c.Err = member.NotSent, cl.errEnded
@@ -304,7 +304,7 @@ func (cl *cluster) judge(c *member.Call, by *master) step {
 func (cl *cluster) end(c *member.Call, outcome member.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err
 	c.State.Gen = routeOf(c).gen
-	if !c.OweUntil.IsZero() && err != nil && err != cl.errClosed && err != cl.errEnded && c.Undelivered() {
+	if !c.OweUntil.IsZero() && err != nil && err != cl.errClosed && err != cl.errEnded && ability.Undelivered(&c.Result) {
 		cl.owed.add(c)
 	}
 	cl.forget(c)

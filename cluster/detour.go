@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -162,7 +163,7 @@ func (cl *cluster) pause(t *track, now time.Time) (time.Duration, bool) {
 	keep := func(list []*member.Call) []*member.Call {
 		out := list[:0]
 		for _, c := range list {
-			if now.Sub(routeOf(c).since) >= cl.patience || c.Over() {
+			if now.Sub(routeOf(c).since) >= cl.patience || ability.Over(&c.Delivery) {
 				over = append(over, c)
 			} else {
 				out = append(out, c)
@@ -195,7 +196,7 @@ func (cl *cluster) pauseLocked(t *track, now time.Time) time.Duration {
 func (cl *cluster) expire(c *member.Call) {
 	cl.queued.Add(-1)
 	switch {
-	case c.Over() && !c.Interrupted:
+	case ability.Over(&c.Delivery) && !c.Interrupted:
 		cl.end(c, member.NotSent, cl.errEnded)
 	case c.Outcome == member.Unanswered:
 		cl.end(c, member.NotSent, cl.errMoving)
@@ -220,7 +221,7 @@ func (cl *cluster) probe(t *track, to *master, asking bool, now time.Time) {
 		}
 		c := (*from)[0]
 		*from = (*from)[1:]
-		if now.Sub(routeOf(c).since) >= cl.patience || c.Over() {
+		if now.Sub(routeOf(c).since) >= cl.patience || ability.Over(&c.Delivery) {
 			t.mu.Unlock()
 			cl.expire(c)
 			continue
@@ -258,7 +259,7 @@ func (cl *cluster) flush(t *track, to *master) {
 		cl.queued.Add(-int64(len(batch)))
 		for _, c := range batch {
 			routeOf(c).asking, c.Late = false, true
-			if c.Over() {
+			if ability.Over(&c.Delivery) {
 				if !c.Interrupted {
 					c.Outcome, c.Err = member.NotSent, cl.errEnded
 				}

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -52,7 +53,7 @@ func (o *owed) init(dropped func()) {
 func (o *owed) add(c *member.Call) {
 	d := &debt{owed: o, until: c.OweUntil}
 	d.again()
-	d.call = c.Again(d)
+	d.call = ability.Again(c, d)
 	o.mu.Lock()
 	fits := len(o.debts) < maxDebts && o.bytes+len(d.call.Cmd) <= maxDebtBytes
 	if fits {
@@ -94,7 +95,7 @@ func (d *debt) Done(c *member.Call) {
 	defer o.mu.Unlock()
 	d.flying = false
 	o.flying--
-	if !c.Undelivered() {
+	if !ability.Undelivered(&c.Result) {
 		o.removeLocked(d)
 		return
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// route is what a cluster notes of a call on its way, the member.Hop of the call.
+// route is what a cluster notes of a call on its way, the ability.Hop of the call.
 type route struct {
 	cl     *cluster
 	asking bool
@@ -15,10 +15,10 @@ type route struct {
 	since  time.Time // when it was first not executed where it was sent
 }
 
-// Done implements member.Hop.
+// Done implements ability.Hop.
 func (r *route) Done(c *member.Call) { r.cl.done(c) }
 
-// Asking implements member.Hop.
+// Asking implements ability.Hop.
 func (r *route) Asking() bool { return r.asking }
 
 // waited is how long the call has been on a detour, or will be if it begins one now.

@@ -1,8 +1,6 @@
 package member
 
 import (
-	"bytes"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -18,9 +16,9 @@ type Call struct {
 	Sink  Sink
 	Index int // the owner's own: position of the member in its list
 
-	// Hop belongs to the member. The owner sets it to nil, and it is nil again when the call is
+	// Hop belongs to a member that passes the call on, and is told in place of Sink. The owner sets it to nil, and it is nil again when the call is
 	// done.
-	Hop Hop
+	Hop Sink
 
 	Result
 }
@@ -73,9 +71,6 @@ type Delivery struct {
 	// does not repeat the call after NOSCRIPT, because it would execute behind the release.
 	Ended *atomic.Bool
 }
-
-// Over reports whether the attempt of this call has begun its release.
-func (d *Delivery) Over() bool { return d.Ended != nil && d.Ended.Load() }
 
 // Result is what became of a call. The member fills it in.
 type Result struct {
@@ -132,33 +127,6 @@ type Reply struct {
 	Elems []Reply // of an array
 }
 
-// Undelivered reports whether sending the call again may still execute it for the first time. That
-// is so if no answer came, or if the server refused the call for a reason that passes.
-func (r *Result) Undelivered() bool {
-	switch r.Outcome {
-	case NotSent, Unknown:
-		return true
-	case Refused:
-		var reply *ReplyError
-		return errors.As(r.Err, &reply) && reply.Kind.Passes()
-	}
-	return false
-}
-
-// Hop is the note of a member that passes a call on to one of several servers. Only that member
-// looks into it.
-type Hop interface {
-	// Done receives the result in place of the owner's Sink, and passes it on to that Sink in the
-	// end.
-	Sink
-	// Asking reports whether the server must first be told that another server sent it the call
-	// (ASKING).
-	Asking() bool
-}
-
-// Asking reports whether the server must first be told that another server sent it the call.
-func (c *Call) Asking() bool { return c.Hop != nil && c.Hop.Asking() }
-
 // Finish delivers the result to the Hop if there is one, otherwise to the Sink. Only members call
 // it.
 func (c *Call) Finish() {
@@ -167,14 +135,6 @@ func (c *Call) Finish() {
 		return
 	}
 	c.Sink.Done(c)
-}
-
-// Again returns a copy of a release that is owed. The original remains its owner's. The copy
-// travels alone and reports to sink.
-func (c *Call) Again(sink Sink) Call {
-	again := Call{Command: c.Command, Delivery: Delivery{Always: c.Always, Late: true}, Sink: sink}
-	again.Cmd, again.Item = bytes.Clone(c.Cmd), nil
-	return again
 }
 
 // Sink receives the result of a call. Done runs on the reader of the member's connection, or inside

@@ -2,7 +2,6 @@ package member
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 )
@@ -27,17 +26,6 @@ const (
 	KindCluster
 	KindExhausted // no token is left in the lock's bucket; matches ErrTokensExhausted
 )
-
-// Passes reports whether the same call may well succeed a little later. That is so if the server
-// refused it for a passing state, or because a slot had moved. If the server forbids the call or
-// does not know it, that does not pass.
-func (k Kind) Passes() bool {
-	switch k {
-	case KindNoScript, KindReadOnly, KindLoading, KindBusy, KindOverloaded, KindCluster:
-		return true
-	}
-	return false
-}
 
 // ReplyError is an error reply of a member. Text is the reply without script positions. It never
 // holds the name of an owner, because no script of ours puts one into an error.
@@ -72,20 +60,8 @@ var (
 	ErrBroken = errors.New("connection broke")
 	// Unknown: the stall watchdog ended the connection
 	ErrStalled = errors.New("member stopped answering")
-	// ErrUnacknowledged: Unknown. The master executed the call, and too few replicas acknowledged
-	// it.
-	ErrUnacknowledged = errors.New("not acknowledged by enough replicas")
-
-	ErrEnded = errors.New("attempt has ended") // NotSent again: not repeated after NOSCRIPT
+	ErrEnded   = errors.New("attempt has ended") // NotSent again: not repeated after NOSCRIPT
 )
-
-// SilentError: a member has not answered a call in the time that the caller waits for any. It may
-// have executed the call, and may answer yet.
-type SilentError struct{ Within time.Duration }
-
-func (e *SilentError) Error() string {
-	return fmt.Sprintf("no answer within %v (MemberTimeout)", e.Within)
-}
 
 // ErrTokensExhausted: a member's counter of tokens has reached 2^53, beyond which numbers in
 // scripts are not exact. Counters begin at the server's time in µs. They get there only by a clock

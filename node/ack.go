@@ -1,10 +1,14 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/redquorum/redquorum/member"
 )
+
+// errUnacknowledged: Unknown. The master executed the call, and too few replicas acknowledged it.
+var errUnacknowledged = errors.New("not acknowledged by enough replicas")
 
 // waitCall is the WAIT behind a call whose answer counts only if replicas have it.
 func (s *session) waitCall() *member.Call { return ownCall(s.node.waits, (*acknowledged)(s)) }
@@ -21,8 +25,8 @@ func (a *acknowledged) Done(w *member.Call) {
 	case w.Outcome == member.Answered && w.Reply.Kind == ':' && w.Reply.Int >= int64(s.node.cfg.MinReplicasAck):
 		c.Finish()
 	case w.Outcome == member.Answered:
-		s.node.finish(c, member.Unknown, fmt.Errorf("%s: %w: %d of %d", s.node.name, member.ErrUnacknowledged, w.Reply.Int, s.node.cfg.MinReplicasAck))
+		s.node.finish(c, member.Unknown, fmt.Errorf("%s: %w: %d of %d", s.node.name, errUnacknowledged, w.Reply.Int, s.node.cfg.MinReplicasAck))
 	default:
-		s.node.finish(c, member.Unknown, fmt.Errorf("%s: %w: WAIT: %w", s.node.name, member.ErrUnacknowledged, w.Err))
+		s.node.finish(c, member.Unknown, fmt.Errorf("%s: %w: WAIT: %w", s.node.name, errUnacknowledged, w.Err))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/duration"
 )
 
 // Config says how to reach one Redis server and how patient to be with it. Only Addr is required;
@@ -247,7 +247,7 @@ func (c Config) validate() error {
 	} {
 		if d.value < 0 {
 			wrong("%s is negative: %v", d.name, d.value)
-		} else if err := member.CheckDuration(d.value); err != nil {
+		} else if err := duration.Check(d.value); err != nil {
 			wrong("%s %w", d.name, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/line"
 )
@@ -12,7 +13,7 @@ import (
 // joins reports whether c may be part of a command. A vote that replicas must acknowledge has its
 // own WAIT.
 func (n *Node) joins(c *member.Call) bool {
-	return c.Item != nil && c.Tagged && n.waits == nil && !c.Asking()
+	return c.Item != nil && c.Tagged && n.waits == nil && !ability.Asking(c)
 }
 
 // groupsLocked reports whether the calls of a group may be one command.

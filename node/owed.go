@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -59,7 +60,7 @@ func (o *owed) add(c *member.Call) {
 	if c.Outcome == member.Refused {
 		d.refused()
 	}
-	d.call = c.Again(d)
+	d.call = ability.Again(c, d)
 	o.mu.Lock()
 	d.prev = o.last
 	if o.last != nil {
@@ -136,7 +137,7 @@ func (d *debt) Done(c *member.Call) {
 	d.flying = false
 	switch {
 	case d.gone:
-	case !c.Undelivered():
+	case !ability.Undelivered(&c.Result):
 		o.removeLocked(d)
 	case c.Outcome == member.Refused:
 		d.refused()

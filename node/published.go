@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
 )
@@ -43,7 +44,7 @@ func (n *Node) Brief() member.Brief { return n.published.Load().state.Brief() }
 // another server.
 func (n *Node) finish(c *member.Call, outcome member.Outcome, err error) {
 	c.Outcome, c.Err = outcome, err
-	if !c.OweUntil.IsZero() && c.Undelivered() && err != n.errEnded && err != n.errClosed && c.Hop == nil {
+	if !c.OweUntil.IsZero() && ability.Undelivered(&c.Result) && err != n.errEnded && err != n.errClosed && c.Hop == nil {
 		n.owed.add(c)
 	}
 	c.Finish()

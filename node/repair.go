@@ -1,6 +1,7 @@
 package node
 
 import (
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/line"
@@ -34,7 +35,7 @@ func (s *session) repeat(entry line.Entry, unknown bool) (done bool, _ error) {
 	if load {
 		before = append(before, ownCall(resp.Command("SCRIPT", "LOAD", s.node.scripts.sources[c.Item.Batch]), (*reload)(s)))
 	}
-	if c.Asking() {
+	if ability.Asking(c) {
 		before = append(before, ownCall(asking, discard{}))
 	}
 	if _, size := s.line.InFlight(); size+int64(len(source)) > int64(s.node.cfg.MaxBytes) {

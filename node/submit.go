@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/line"
 )
@@ -103,7 +104,7 @@ func (s *session) lineUpLocked(c *member.Call, own bool, now *published, size in
 		s.line.Add(entry, of, now.tag, !s.apart)
 		return
 	}
-	if c.Asking() {
+	if ability.Asking(c) {
 		s.line.Add(line.Entry{Call: ownCall(asking, discard{})}, of, now.tag, false)
 	}
 	if s.node.waits != nil && c.Tagged && !c.Always && !own {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
@@ -168,7 +169,7 @@ func (n *Node) tellDropped() {
 // passes reports whether a server was reached that refused for a reason that passes.
 func passes(err error) bool {
 	var refused *member.ReplyError
-	return errors.As(err, &refused) && refused.Kind.Passes()
+	return errors.As(err, &refused) && ability.Passes(refused.Kind)
 }
 
 // rest is the pause between two attempts while the node is closing. It reports whether there is

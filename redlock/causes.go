@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
@@ -28,7 +29,7 @@ func (a *attempt) refusal(r *quorum.Round, early bool) error {
 func (c *Client) silent(votes []quorum.MemberVote) {
 	for i := range votes {
 		if v := &votes[i]; v.Vote == quorum.Open && v.Err == nil {
-			v.Err = &member.SilentError{Within: c.cfg.MemberTimeout}
+			v.Err = &silentError{within: c.cfg.MemberTimeout}
 		}
 	}
 }
@@ -92,7 +93,7 @@ func (a *attempt) standing() []quorum.MemberVote {
 	for i := range out {
 		part, err := a.b.Standing(i, now, states)
 		if part == wait.Silent {
-			err = &member.SilentError{Within: a.c.cfg.MemberTimeout}
+			err = &silentError{within: a.c.cfg.MemberTimeout}
 		}
 		out[i] = standing(a.c.members[i].Name(), &states[i], part, err)
 	}
@@ -154,4 +155,12 @@ func reasonOf(votes []quorum.MemberVote, need int) error {
 		return ErrQuarantined
 	}
 	return ErrNoQuorum
+}
+
+// silentError: a member has not answered a call in the time that the caller waits for any. It may
+// have executed the call, and may answer yet.
+type silentError struct{ within time.Duration }
+
+func (e *silentError) Error() string {
+	return fmt.Sprintf("no answer within %v (MemberTimeout)", e.within)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/duration"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
@@ -274,7 +274,7 @@ func (c Config) validate() error {
 		{"MaxTTL", c.MaxTTL}, {"MaxHold", c.MaxHold}, {"MemberTimeout", c.MemberTimeout}, {"NoQuorumAfter", c.NoQuorumAfter}, {"DialTimeout", c.DialTimeout},
 		{"StallTimeout", c.StallTimeout}, {"PingInterval", c.PingInterval}, {"CredentialsEvery", c.CredentialsEvery},
 	} {
-		if err := member.CheckDuration(d.value); err != nil {
+		if err := duration.Check(d.value); err != nil {
 			bad("%s %v", d.name, err)
 		}
 	}
@@ -338,7 +338,7 @@ func (t *terms) check(c *Config) error {
 	if t.unfit != "" {
 		return fmt.Errorf("a lock of kind %s has no option %s", t.kind.name, t.unfit)
 	}
-	if err := member.CheckDuration(t.maxHold); err != nil {
+	if err := duration.Check(t.maxHold); err != nil {
 		return fmt.Errorf("MaxHold %w", err)
 	}
 	if err := t.kind.fits(t); err != nil {

@@ -250,7 +250,7 @@ func (w *watch) votes() []quorum.MemberVote {
 	votes := w.c.votesOf(states, errs)
 	for i, at := range sent {
 		if votes[i].Vote == quorum.Yes && !at.IsZero() && clock.Elapsed(at, time.Now()) >= w.c.cfg.MemberTimeout {
-			votes[i].Vote, votes[i].Err = quorum.Open, &member.SilentError{Within: w.c.cfg.MemberTimeout}
+			votes[i].Vote, votes[i].Err = quorum.Open, &silentError{within: w.c.cfg.MemberTimeout}
 		}
 	}
 	return votes

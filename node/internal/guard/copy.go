@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/duration"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
@@ -107,7 +108,7 @@ func (s *Seat) claim(ctx context.Context, w *restoring, id string, patience time
 	if c.waits = len(told) >= 2; !c.waits {
 		return c, nil
 	}
-	c.why, c.left = string(told[0].Str), member.FromMillis(told[1].Int)
+	c.why, c.left = string(told[0].Str), duration.FromMillis(told[1].Int)
 	c.from = make(map[string]string)
 	for told = told[2:]; len(told) >= 2; told = told[2:] {
 		c.from[string(told[0].Str)] = string(told[1].Str)

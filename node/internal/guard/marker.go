@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/duration"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
@@ -95,8 +96,8 @@ func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 		return marker{}, errMarker
 	}
 	m := marker{
-		id: string(e[0].Str), state: string(e[1].Str), q: member.FromMillis(q),
-		left: member.FromMillis(e[3].Int), clk: string(e[4].Str) == "1", arrived: arrived,
+		id: string(e[0].Str), state: string(e[1].Str), q: duration.FromMillis(q),
+		left: duration.FromMillis(e[3].Int), clk: string(e[4].Str) == "1", arrived: arrived,
 	}
 	m.recall = readRecall(e)
 	m.raised = -1

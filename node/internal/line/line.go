@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -105,7 +106,7 @@ func (l *Line) AddGroup(calls []*member.Call, of member.Brief, tag string) {
 // would execute behind its own release and leave a key that nobody owns.
 func (l *Line) Again(e Entry, gen uint64, tag, source string, before ...*member.Call) bool {
 	c := e.Call
-	if c.Over() || c.Tagged && !c.Always && c.State.Gen != gen {
+	if ability.Over(&c.Delivery) || c.Tagged && !c.Always && c.State.Gen != gen {
 		return false
 	}
 	l.join() // what waits in line is written before

@@ -3,6 +3,7 @@ package script
 import (
 	"time"
 
+	"github.com/redquorum/redquorum/internal/duration"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
@@ -82,7 +83,7 @@ func ReadElection(r *member.Reply) (s ElectionAnswer, ok bool) {
 		return ElectionAnswer{}, false
 	}
 	s = ElectionAnswer{
-		Server: e[0].Int, TTL: member.FromMillis(e[1].Int), Owner: string(e[2].Str),
+		Server: e[0].Int, TTL: duration.FromMillis(e[1].Int), Owner: string(e[2].Str),
 		Token: number(e[3]), Seq: number(e[4]), By: string(e[5].Str),
 	}
 	if len(e) == 7 && e[6].Kind == '$' {

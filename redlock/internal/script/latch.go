@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/duration"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
@@ -153,7 +154,7 @@ func ReadLatchPage(r *member.Reply) (p LatchPage, ok bool) {
 	if p.LatchState, ok = ReadLatch(r); !ok || len(e) < 9 || len(e)%2 == 0 {
 		return LatchPage{}, false
 	}
-	p.Life = member.FromMillis(e[6].Int)
+	p.Life = duration.FromMillis(e[6].Int)
 	p.Watches, p.Next = int(e[7].Int), string(e[8].Str)
 	for e = e[9:]; len(e) > 0; e = e[2:] {
 		n, err := strconv.ParseInt(string(e[1].Str), 10, 64)

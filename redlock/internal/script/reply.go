@@ -3,6 +3,7 @@ package script
 import (
 	"time"
 
+	"github.com/redquorum/redquorum/internal/duration"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
@@ -37,7 +38,7 @@ func ReadAnswer(r *member.Reply) (a Answer, ok bool) {
 		if len(r.Elems) > 2 {
 			switch e := &r.Elems[2]; {
 			case e.Kind == ':':
-				a.Lives = member.FromMillis(e.Int)
+				a.Lives = duration.FromMillis(e.Int)
 			case len(e.Str) > 1:
 				a.Next = string(e.Str)
 			}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/duration"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -71,7 +72,7 @@ func ReadView(r *member.Reply) (v View, ok bool) {
 		return View{Foreign: true}, true
 	}
 	now := e[0].Int
-	v = View{TTL: member.FromMillis(e[1].Int), Counter: number(e[2])}
+	v = View{TTL: duration.FromMillis(e[1].Int), Counter: number(e[2])}
 	if readers := e[5].Elems; e[5].Kind == '*' {
 		drawn, told, _ := strings.Cut(string(e[4].Str), " ")
 		told, _, _ = strings.Cut(told, " ")

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/internal/duration"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 )
@@ -24,7 +24,7 @@ func (b *Ballot) hashesHigher(waiter string) bool {
 // excluded books that the lock is another's at member i.
 func (b *Ballot) excluded(i int, a *Answer) {
 	m := &b.m[i]
-	m.retry = a.At.Add(member.FromMillis(-a.N) + time.Millisecond)
+	m.retry = a.At.Add(duration.FromMillis(-a.N) + time.Millisecond)
 	m.word = refused
 	m.found()
 	b.core.Refused(i, a.Server)

@@ -1,4 +1,5 @@
-package member
+// Package duration bounds what users and members give as durations.
+package duration
 
 import (
 	"fmt"
@@ -12,8 +13,8 @@ const (
 	longest  = 100 * 365 * 24 * time.Hour
 )
 
-// CheckDuration explains why a duration of a configuration cannot be meant.
-func CheckDuration(d time.Duration) error {
+// Check explains why a duration of a configuration cannot be meant.
+func Check(d time.Duration) error {
 	switch {
 	case d > 0 && d < shortest:
 		return fmt.Errorf("is %v, must be at least %v: a number without a unit counts nanoseconds, write %d*time.Second or the like", d, shortest, d)
