@@ -1,5 +1,13 @@
-// Package redlock takes a lock by asking a majority of independent Redis masters, its members. The
-// holder of the lock may rely on it until the end of its validity:
+// Package redlock takes a lock by asking a majority of independent Redis masters, its members:
+//
+//	client, err := redlock.Open(ctx, []string{"redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"})
+//	...
+//	err = client.Mutex("invoice:42").Do(ctx, func(ctx context.Context, lease *redlock.Lease) error {
+//		return pay(ctx, lease.Token()) // until ctx ends
+//	})
+//
+// Config has what can be set, and LAN and WAN are presets of it. The holder of the lock may rely on it
+// until the end of its validity:
 //
 //	end of validity = moment before the first request left + TTL − drift,   drift = TTL·f + 2 ms
 //
