@@ -187,8 +187,10 @@ func kindOf(name Kind) *kind {
 
 // within explains why a configuration does not have the kind.
 func (k *kind) within(c *Config) error {
-	if _, shares := k.shared(""); c.Interop && !shares {
-		return fmt.Errorf("with Config.Interop there are mutexes only: other kinds are not Redisson's")
+	if c.Interop {
+		if _, shares := k.shared(""); !shares {
+			return fmt.Errorf("with Config.Interop there are mutexes only: other kinds are not Redisson's")
+		}
 	}
 	return nil
 }
