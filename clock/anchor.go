@@ -33,11 +33,11 @@ type Anchor struct {
 //
 // The result is sound if the clocks of client and server each run within factor/2 of real time, and
 // nobody sets either clock. It may be late by the microsecond in which the server reads its clock,
-// which Delta covers.
+// which delta covers.
 //
 // If the server's clock was evidently set, ok is false and the result means nothing. That is so if
 // server lies before the anchor. It is also so if server lies so far behind the anchor that the
-// grant would begin more than Delta after its own arrival. The caller must then ask the server
+// grant would begin more than delta after its own arrival. The caller must then ask the server
 // instead.
 func (a Anchor) Start(server int64, arrival time.Time, factor float64) (start time.Time, ok bool) {
 	if server < a.Server {
@@ -48,7 +48,7 @@ func (a Anchor) Start(server int64, arrival time.Time, factor float64) (start ti
 	// Counted back from the arrival, and not forward from Sent: after a suspend between the two the
 	// readings of Sent.Add(after) would disagree, one of them lying after the arrival.
 	before := Elapsed(a.Sent, arrival) - after
-	if before < -Delta {
+	if before < -delta {
 		return time.Time{}, false
 	}
 	return arrival.Add(-max(before, 0)), true

@@ -317,7 +317,7 @@ func (cl *cluster) end(c *member.Call, outcome member.Outcome, err error) {
 func (cl *cluster) StateOf(s uint16) member.State {
 	m := cl.table.Load().of(s)
 	if m == nil {
-		return member.State{Gen: cl.group.Era(), Err: cl.errNobody}
+		return member.State{Brief: member.Brief{Gen: cl.group.Era()}, Err: cl.errNobody}
 	}
 	st := m.node.State()
 	st.Gen, st.Ear = cl.group.Era(), cl.ear.Load()
@@ -346,7 +346,7 @@ func (cl *cluster) Processes() (out []ability.Process) {
 // master. The cluster is not up before New has tried every master once. It has no RunID: see Processes.
 func (cl *cluster) State() member.State {
 	t := cl.table.Load()
-	out := member.State{Gen: cl.group.Era()}
+	out := member.State{Brief: member.Brief{Gen: cl.group.Era()}}
 	untried := false
 	for _, m := range t.masters[1:] {
 		st := m.node.State()

@@ -7,28 +7,20 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/ability"
+	"github.com/redquorum/redquorum/internal/topology"
 	"github.com/redquorum/redquorum/member"
 )
 
-// Master is one master of a Redis Cluster. It is for tools that look at a cluster without being its
-// clients.
-type Master struct {
-	ID    string   // node id; "" if the server is too old to tell
-	Addr  string   // host:port, as announced
-	Dial  string   // the address to dial, by Config.Dial
-	Slots []uint16 // ascending, at least one
-}
-
 // Topology asks the seeds, one after the other, until one of them says which master serves which
 // slots. It leaves out masters without slots. Of c it uses Seeds, Dial, and Node without a Guard.
-func Topology(ctx context.Context, c Config) ([]Master, error) {
+func Topology(ctx context.Context, c Config) ([]topology.Master, error) {
 	errs := []error{errors.New("cluster: Config.Seeds is empty")}
 	for i, seed := range c.Seeds {
 		infos, err := c.ask(ctx, seed)
 		if err == nil {
-			out := make([]Master, len(infos))
+			out := make([]topology.Master, len(infos))
 			for k, m := range infos {
-				out[k] = Master{ID: m.id, Addr: m.addr, Dial: c.dial(m.addr), Slots: m.slots}
+				out[k] = topology.Master{ID: m.id, Addr: m.addr, Dial: c.dial(m.addr), Slots: m.slots}
 			}
 			return out, nil
 		}

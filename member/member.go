@@ -7,19 +7,12 @@ import (
 
 // State says what a member is good for at this moment.
 type State struct {
-	// Gen is the generation: votes, anchors and pushes of an earlier one count for nothing.
-	Gen uint64
-	// Epoch counts command connections: server times of another epoch are no anchors.
-	Epoch uint64
+	Brief
 	Up    bool // the member has a connection
-	Votes bool // the member may vote: it is Up and trusted to remember
 	Inbox bool // the subscription of the inbox is confirmed
 	// Acks means that replicas of the member must acknowledge a vote before it counts. They
 	// acknowledge answers and not pushes, so a push never dates a vote there.
-	Acks bool
-	// Ear changes when a subscription of the inbox begins, at any server of the member. 0 means
-	// unknown. Pushes from before that moment may be missed.
-	Ear   uint64
+	Acks  bool
 	RunID string // identity of the server process; "" if it is not told
 	Err   error  // why the member is not Up
 	Deaf  error  // why an Up member has no Inbox; nil if it has one, or if unknown
@@ -32,12 +25,15 @@ type State struct {
 
 // Brief is the part of a State by which an answer is judged.
 type Brief struct {
-	Gen, Epoch, Ear uint64
-	Votes           bool
+	// Gen is the generation: votes, anchors and pushes of an earlier one count for nothing.
+	Gen uint64
+	// Epoch counts command connections: server times of another epoch are no anchors.
+	Epoch uint64
+	// Ear changes when a subscription of the inbox begins, at any server of the member. 0 means
+	// unknown. Pushes from before that moment may be missed.
+	Ear   uint64
+	Votes bool // the member may vote: it is Up and trusted to remember
 }
-
-// Brief returns that part of the state.
-func (st *State) Brief() Brief { return Brief{st.Gen, st.Epoch, st.Ear, st.Votes} }
 
 // Member is one voter: a Redis master, or something that behaves like one.
 //

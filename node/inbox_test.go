@@ -137,7 +137,7 @@ func (marked) Pause(<-chan struct{}, time.Duration) error { return nil }
 // The same process with another memory: flushed, or marked, between the connections.
 func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
 	n := &Node{life: life{ctx: t.Context(), accepting: t.Context()}}
-	n.published.Store(&published{state: member.State{Up: true, RunID: "run", Gen: 2}})
+	n.published.Store(&published{state: member.State{Brief: member.Brief{Gen: 2}, Up: true, RunID: "run"}})
 	n.seat = guard.NewSeat(NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second}), (*host)(n), guard.Terms{Patience: time.Second})
 	n.seat.Join()
 	standing, err := n.seat.Admit(marked("run 5"), guard.Process{RunID: "run"})

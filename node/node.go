@@ -120,7 +120,7 @@ func (n *Node) Submit(c *member.Call) {
 	for {
 		p := n.published.Load()
 		if p.session == nil {
-			c.State = p.state.Brief()
+			c.State = p.state.Brief
 			n.finish(c, member.NotSent, p.err)
 			return
 		}
@@ -131,7 +131,7 @@ func (n *Node) Submit(c *member.Call) {
 		if n.succeeded(p) {
 			continue
 		}
-		c.State = p.state.Brief()
+		c.State = p.state.Brief
 		n.finish(c, member.NotSent, err)
 		return
 	}
@@ -152,7 +152,7 @@ func (n *Node) SubmitGroup(calls []*member.Call) {
 			}
 		}
 		for _, c := range calls {
-			c.State = p.state.Brief()
+			c.State = p.state.Brief
 			n.finish(c, member.NotSent, err)
 		}
 		return

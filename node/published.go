@@ -36,7 +36,7 @@ type published struct {
 func (n *Node) State() member.State { return n.published.Load().state }
 
 // Brief implements ability.Briefed.
-func (n *Node) Brief() member.Brief { return n.published.Load().state.Brief() }
+func (n *Node) Brief() member.Brief { return n.published.Load().state.Brief }
 
 // finish completes a call that has no reply but an error, and takes on the debt of a release that
 // was not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the

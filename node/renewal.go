@@ -82,7 +82,7 @@ func (s *session) authenticate(call *member.Call) error {
 	if calls == 0 {
 		s.beginLocked(time.Now())
 	}
-	of := now.state.Brief()
+	of := now.state.Brief
 	s.line.Add(line.Entry{Call: call, Note: auth}, of, now.tag, false)
 	s.line.Add(line.Entry{Call: pong, Note: behind}, of, now.tag, false)
 	s.writeLocked(true, calls, size)

@@ -49,7 +49,7 @@ func (s *session) repeat(entry line.Entry, unknown bool) (done bool, _ error) {
 		s.reloading++
 	}
 	if entry.Note == acked {
-		s.line.Add(line.Entry{Call: s.waitCall()}, now.state.Brief(), now.tag, false)
+		s.line.Add(line.Entry{Call: s.waitCall()}, now.state.Brief, now.tag, false)
 	}
 	if !s.flushing {
 		s.flushing = true

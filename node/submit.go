@@ -64,7 +64,7 @@ func (s *session) submitGroup(group []*member.Call) error {
 		s.firstLocked(now)
 	}
 	if s.groupsLocked(group) {
-		s.line.AddGroup(group, now.state.Brief(), now.tag)
+		s.line.AddGroup(group, now.state.Brief, now.tag)
 	} else {
 		for _, c := range group {
 			s.lineUpLocked(c, false, now, line.Size(c, now.tag))
@@ -99,7 +99,7 @@ func (s *session) firstLocked(now *published) {
 
 // lineUpLocked puts a call in line, beside what belongs to it.
 func (s *session) lineUpLocked(c *member.Call, own bool, now *published, size int) {
-	of, entry := now.state.Brief(), line.Entry{Call: c, Size: size}
+	of, entry := now.state.Brief, line.Entry{Call: c, Size: size}
 	if s.node.joins(c) {
 		s.line.Add(entry, of, now.tag, !s.apart)
 		return

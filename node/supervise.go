@@ -37,7 +37,7 @@ func New(c Config) (*Node, error) {
 	if c.MinReplicasAck > 0 {
 		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), strconv.FormatInt(ackPatience.Milliseconds(), 10))
 	}
-	first := &published{state: member.State{Gen: 1, Acks: n.waits != nil}}
+	first := &published{state: member.State{Brief: member.Brief{Gen: 1}, Acks: n.waits != nil}}
 	n.fall(first, errConnecting)
 	n.published.Store(first)
 	n.seat = guard.NewSeat(c.Guard, (*host)(n), guard.Terms{

@@ -36,8 +36,10 @@ func (f *fake) Waiting(uint16) (since time.Time, ok bool) {
 	return f.waiting()
 }
 
-func (f *fake) Name() string                   { return f.name }
-func (f *fake) State() member.State            { return member.State{Gen: 1, Up: true, Votes: true} }
+func (f *fake) Name() string { return f.name }
+func (f *fake) State() member.State {
+	return member.State{Brief: member.Brief{Gen: 1, Votes: true}, Up: true}
+}
 func (f *fake) Listen(string, member.Listener) {}
 func (f *fake) Close(context.Context) error    { return nil }
 func (f *fake) Submit(c *member.Call) {

@@ -174,7 +174,7 @@ type briefed struct{ at }
 
 func (b *briefed) Brief() member.Brief {
 	st := b.State()
-	return st.Brief()
+	return st.Brief
 }
 
 // Votes of one process under two names are one vote from the first answer on, whenever the listener hears of it.

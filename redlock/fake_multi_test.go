@@ -784,7 +784,7 @@ func (m perName) Submit(c *member.Call) {
 		m.Yes.Submit(c)
 	case words[8] == "a":
 		st := m.State()
-		c.Outcome, c.Reply, c.State, c.At = member.Answered, member.Reply{Kind: ':', Int: -1000}, st.Brief(), time.Now()
+		c.Outcome, c.Reply, c.State, c.At = member.Answered, member.Reply{Kind: ':', Int: -1000}, st.Brief, time.Now()
 		c.Sink.Done(c)
 	default:
 		time.AfterFunc(80*time.Millisecond, func() { m.Yes.Submit(c) })

@@ -240,7 +240,7 @@ func (a *aged) Submit(c *member.Call) {
 	if ended {
 		st = a.Yes.State()
 	}
-	c.State, c.At, c.Outcome, c.Err = st.Brief(), time.Now(), outcome, nil
+	c.State, c.At, c.Outcome, c.Err = st.Brief, time.Now(), outcome, nil
 	c.Reply = member.Reply{Kind: ':', Int: n}
 	if redlock.ScriptOf(c) == script.Extend.SHA {
 		c.Reply = member.Reply{Kind: '*', Elems: []member.Reply{c.Reply}}

@@ -156,7 +156,7 @@ func (m *notOurs) Submit(c *member.Call) {
 	sha := strings.Split(string(c.Cmd), "\r\n")[4]
 	m.asked = append(m.asked, sha)
 	st := m.State()
-	c.Outcome, c.State, c.At, c.Reply = member.Answered, st.Brief(), time.Now(), member.Reply{Kind: ':', Int: 1}
+	c.Outcome, c.State, c.At, c.Reply = member.Answered, st.Brief, time.Now(), member.Reply{Kind: ':', Int: 1}
 	if sha == script.Adopt.SHA {
 		c.Reply = member.Reply{Kind: '*', Elems: []member.Reply{{Kind: ':', Int: m.moved}}}
 	}

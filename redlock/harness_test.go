@@ -335,7 +335,7 @@ func (y *Yes) Name() string                   { return "yes" }
 func (y *Yes) Listen(string, member.Listener) {}
 func (y *Yes) Close(context.Context) error    { return nil }
 func (y *Yes) State() member.State {
-	return member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true}
+	return member.State{Brief: member.Brief{Gen: 1, Epoch: 1, Votes: true}, Up: true, Inbox: true}
 }
 func (y *Yes) Called(s script.Script) int { y.mu.Lock(); defer y.mu.Unlock(); return y.calls[s.SHA] }
 func (y *Yes) Submit(c *member.Call) {
@@ -359,7 +359,7 @@ func (y *Yes) Submit(c *member.Call) {
 	}
 	y.mu.Unlock()
 	st := y.State()
-	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, st.Brief(), time.Now()
+	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, st.Brief, time.Now()
 	c.Sink.Done(c)
 }
 

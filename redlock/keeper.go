@@ -42,7 +42,7 @@ const (
 	// is late by as long as the machine slept, since it runs on the monotonic clock.
 	lookAgain = 100 * time.Millisecond
 	// apart is by how much the wall clock may gain on the monotonic one before all leases are dated
-	// anew: less than the allowance for drift of the shortest lease (clock.Delta).
+	// anew: less than the allowance for drift of the shortest lease (clock.Drift).
 	apart = time.Millisecond
 	// perCall is how many leases one extend script carries: enough to save the cost of a call, few
 	// enough not to hold up a member.

@@ -90,7 +90,7 @@ func (m *renewals) Name() string                   { return "renewals" }
 func (m *renewals) Listen(string, member.Listener) {}
 func (m *renewals) Close(context.Context) error    { return nil }
 func (m *renewals) State() member.State {
-	return member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true}
+	return member.State{Brief: member.Brief{Gen: 1, Epoch: 1, Votes: true}, Up: true, Inbox: true}
 }
 
 func (m *renewals) all() []string {
@@ -116,7 +116,7 @@ func (m *renewals) Submit(c *member.Call) {
 		r = member.Reply{Kind: '*', Elems: slices.Repeat([]member.Reply{r}, n)}
 	}
 	st := m.State()
-	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, st.Brief(), time.Now()
+	c.Outcome, c.Reply, c.State, c.At = member.Answered, r, st.Brief, time.Now()
 	c.Sink.Done(c)
 }
 
@@ -141,7 +141,7 @@ func (m refuses) Submit(c *member.Call) {
 	if op == "adopt" {
 		no = member.Reply{Kind: '*', Elems: []member.Reply{no}}
 	}
-	c.Outcome, c.Reply, c.State, c.At = member.Answered, no, st.Brief(), time.Now()
+	c.Outcome, c.Reply, c.State, c.At = member.Answered, no, st.Brief, time.Now()
 	c.Sink.Done(c)
 }
 

@@ -11,7 +11,7 @@ import (
 
 func TestTooFewMembersWithinReachAreToleratedForAWhile(t *testing.T) {
 	start := time.Now()
-	votes, down, rests := member.State{Up: true, Votes: true}, member.State{}, member.State{Up: true, Quarantine: start}
+	votes, down, rests := member.State{Brief: member.Brief{Votes: true}, Up: true}, member.State{}, member.State{Up: true, Quarantine: start}
 	for name, tc := range map[string]struct {
 		lost     time.Duration // ago; negative: a majority was within reach
 		patience time.Duration

@@ -146,7 +146,7 @@ func (s *search) setAt(w *schedWorld, i int, o member.Outcome) {
 	set := &w.slots.set
 	set.open = set.open.Without(i)
 	st := s.state(0, i)
-	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: st.Brief()}}
+	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: st.Brief}}
 	if o == member.Answered {
 		stored := int64(0)
 		if set.phase == setterWrites {

@@ -294,7 +294,7 @@ func (r recorder) Listen(string, member.Listener) {}
 func (r recorder) Close(context.Context) error    { return nil }
 func (r recorder) State() member.State            { return r.s.state(r.c, r.i) }
 func (s *search) state(c, i int) member.State {
-	st := member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true}
+	st := member.State{Brief: member.Brief{Gen: 1, Epoch: 1, Votes: true}, Up: true, Inbox: true}
 	if s.w != nil {
 		st.Epoch += s.w.c[c].epoch[i]
 		st.Gen += s.w.gen[i]
@@ -968,7 +968,7 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 		return
 	}
 	st := s.state(c, i)
-	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: st.Brief()}}
+	call := &member.Call{Index: i, Result: member.Result{Outcome: o, At: s.now, State: st.Brief}}
 	call.State.Epoch = m.epoch + 1
 	num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
 	said := num(m.reply.n)

@@ -56,7 +56,7 @@ func (c *Client) state(i int) member.State {
 func (c *Client) briefOf(i int, slot uint16) member.Brief {
 	if c.briefed[i] == nil || c.perSlot && c.slotted[i] != nil {
 		st := c.stateOf(i, slot)
-		return st.Brief()
+		return st.Brief
 	}
 	b := c.briefed[i].Brief()
 	c.compare(i, b.Epoch)

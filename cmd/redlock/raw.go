@@ -23,6 +23,7 @@ import (
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/internal/topology"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node"
 	"github.com/redquorum/redquorum/redlock"
@@ -269,7 +270,7 @@ func (m *rawMember) find(ctx context.Context) {
 // many say something else, what the masters themselves confirm.
 func (m *rawMember) findMasters(ctx context.Context) {
 	seeds := m.target.Seeds
-	told := make([][]cluster.Master, len(seeds))
+	told := make([][]topology.Master, len(seeds))
 	m.views = make([]doctor.View, len(seeds))
 	var wg sync.WaitGroup
 	for i, seed := range seeds {
@@ -320,12 +321,12 @@ func (m *rawMember) findMasters(ctx context.Context) {
 }
 
 // topology is what one server says of its cluster.
-func (m *rawMember) topology(ctx context.Context, server string) ([]cluster.Master, error) {
+func (m *rawMember) topology(ctx context.Context, server string) ([]topology.Master, error) {
 	return cluster.Topology(ctx, cluster.Config{Seeds: []string{server}, Node: m.target.Config, Dial: m.target.Dial})
 }
 
 // serves says which slots a master serves, so that two servers that mean the same say the same.
-func serves(at cluster.Master) string {
+func serves(at topology.Master) string {
 	who := at.ID
 	if who == "" {
 		who = at.Addr
@@ -334,7 +335,7 @@ func serves(at cluster.Master) string {
 }
 
 // confirmed chooses one of several views: the one in which most slots have a master that answers, and says so itself.
-func (m *rawMember) confirmed(ctx context.Context, told [][]cluster.Master, views []int) int {
+func (m *rawMember) confirmed(ctx context.Context, told [][]topology.Master, views []int) int {
 	if len(views) == 1 {
 		return views[0]
 	}
@@ -346,7 +347,7 @@ func (m *rawMember) confirmed(ctx context.Context, told [][]cluster.Master, view
 			}
 		}
 	}
-	say := make([][]cluster.Master, len(masters))
+	say := make([][]topology.Master, len(masters))
 	var wg sync.WaitGroup
 	for k, addr := range masters {
 		wg.Go(func() { say[k], _ = m.topology(ctx, addr) })
@@ -357,7 +358,7 @@ func (m *rawMember) confirmed(ctx context.Context, told [][]cluster.Master, view
 		n := 0
 		for _, at := range told[i] {
 			own := say[slices.Index(masters, at.Addr)]
-			if slices.ContainsFunc(own, func(o cluster.Master) bool { return serves(o) == serves(at) }) {
+			if slices.ContainsFunc(own, func(o topology.Master) bool { return serves(o) == serves(at) }) {
 				n += len(at.Slots)
 			}
 		}

@@ -235,7 +235,7 @@ func sit(t *testing.T, g *Guard, s *server, name string, terms Terms) *fakeHost 
 	}
 	h := &fakeHost{name: name, server: s, suspect: make(chan struct{}, 1)}
 	h.ctx, h.cancel = context.WithCancel(t.Context())
-	h.state = member.State{Gen: 1, Err: member.ErrConnecting}
+	h.state = member.State{Brief: member.Brief{Gen: 1}, Err: member.ErrConnecting}
 	h.seat = NewSeat(g, h, terms)
 	h.seat.Join()
 	return h

@@ -20,7 +20,7 @@ func TestVoteOfAnEarlierGenerationIsNoVote(t *testing.T) {
 		"given back": func(v *Votes) bool { return v.GivenBack(0, old) },
 		"pushed": func(v *Votes) bool {
 			v.Registers(0, now)
-			return v.Pushed(0, &Push{Token: 7, Server: 1, TTL: time.Second}, &member.State{Gen: 1, Votes: true}, now) == Counts
+			return v.Pushed(0, &Push{Token: 7, Server: 1, TTL: time.Second}, &member.State{Brief: member.Brief{Gen: 1, Votes: true}}, now) == Counts
 		},
 	} {
 		var v Votes
@@ -70,7 +70,7 @@ func TestTermThatHasEndedNeverRevives(t *testing.T) {
 func TestOnlyWhatHasEndedIsGivenBack(t *testing.T) {
 	now := time.Now()
 	won := func() (v Votes, g Grant) {
-		states := []member.State{{Gen: 1, Votes: true}}
+		states := []member.State{{Brief: member.Brief{Gen: 1, Votes: true}}}
 		v.Begin(make([]Voter, 1), Terms{TTL: time.Second, Part: time.Second, Drift: clock.DefaultDrift})
 		v.Enter(0, 1)
 		at := member.Brief{Gen: 1, Votes: true}

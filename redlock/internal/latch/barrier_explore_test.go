@@ -122,7 +122,7 @@ func (w *hall) own(i int) *attendee {
 func (w *hall) states() []member.State {
 	out := make([]member.State, 3)
 	for i := range w.posts {
-		out[i] = member.State{Gen: w.posts[i].gen, Epoch: 1, Up: true, Votes: true}
+		out[i] = member.State{Brief: member.Brief{Gen: w.posts[i].gen, Epoch: 1, Votes: true}, Up: true}
 	}
 	return out
 }
@@ -350,7 +350,7 @@ func (w *hall) next(emit func(step explore.Step, n *hall)) {
 					emit(explore.Say("%d hears %d, and the answer is lost", m, i), n)
 					continue
 				}
-				o.b.Heard(m, round, s, n.states()[m].Brief())
+				o.b.Heard(m, round, s, n.states()[m].Brief)
 				n.hear(i)
 				emit(explore.Say("%d asks %d", i, m), n)
 			}

@@ -168,7 +168,7 @@ func (w *world) own(i int) *client {
 func (w *world) states() []member.State {
 	out := make([]member.State, len(w.sites))
 	for i, s := range w.sites {
-		out[i] = member.State{Gen: s.gen, Epoch: 1, Up: true, Votes: true, Inbox: true}
+		out[i] = member.State{Brief: member.Brief{Gen: s.gen, Epoch: 1, Votes: true}, Up: true, Inbox: true}
 	}
 	return out
 }
@@ -248,7 +248,7 @@ func (w *world) next(emit func(step explore.Step, n *world)) {
 					if lost {
 						o.Failed(m, time.Time{})
 					} else {
-						o.Told(m, b, after.state(), n.states()[m].Brief())
+						o.Told(m, b, after.state(), n.states()[m].Brief)
 					}
 					n.pump(i)
 					n.push(m, told)
@@ -266,7 +266,7 @@ func (w *world) next(emit func(step explore.Step, n *world)) {
 			o := n.own(i)
 			after, told := n.sites[m].call(w.b.rules, 2, w.terms().Count, false, nil, i)
 			n.sites[m] = after
-			o.Heard(m, after.state(), n.states()[m].Brief(), o.Life())
+			o.Heard(m, after.state(), n.states()[m].Brief, o.Life())
 			if o.open { // nothing of it is looked at any more
 				o.at[m].said, o.at[m].steady, o.at[m].sum, o.at[m].digest = false, false, 0, 0
 			}

@@ -232,7 +232,7 @@ func (l *Latch) Due(now time.Time, states []member.State, silent bool) (b Batch,
 		if !st.Votes {
 			continue
 		}
-		l.meet(p, st.Brief())
+		l.meet(p, st.Brief)
 		switch {
 		case p.pending, l.passed, l.open && (p.knows || silent), !l.open && (p.differs || p.has >= l.newest):
 			continue

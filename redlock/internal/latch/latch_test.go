@@ -16,7 +16,7 @@ var begin = time.Unix(1_700_000_000, 0)
 func votingAt(gens ...uint64) []member.State {
 	var out []member.State
 	for _, gen := range gens {
-		out = append(out, member.State{Gen: gen, Epoch: 1, Up: true, Votes: true})
+		out = append(out, member.State{Brief: member.Brief{Gen: gen, Epoch: 1, Votes: true}, Up: true})
 	}
 	return out
 }
@@ -41,9 +41,9 @@ func TestArrivalIsNotStoredAtAMemberThatForgotMeanwhile(t *testing.T) {
 	require.Equal(t, set(0, 1, 2), b.To)
 	_, _, ok = l.Due(begin, states, false)
 	require.False(t, ok, "it is under way")
-	l.Told(0, &b, said(1), states[0].Brief())
+	l.Told(0, &b, said(1), states[0].Brief)
 	require.False(t, l.Stored(v, states))
-	l.Told(1, &b, said(1), states[1].Brief())
+	l.Told(1, &b, said(1), states[1].Brief)
 	require.True(t, l.Stored(v, states))
 	require.False(t, l.Stored(v, votingAt(1, 2, 1)), "it has forgotten that")
 
@@ -53,8 +53,8 @@ func TestArrivalIsNotStoredAtAMemberThatForgotMeanwhile(t *testing.T) {
 	require.Equal(t, set(0, 1), b.To)
 	require.Equal(t, []Arrival{{"a", 1}}, b.Arrivals)
 	states = votingAt(3, 2, 1)
-	l.Told(0, &b, said(1), votingAt(3)[0].Brief()) // executed in a generation that was not known at Due
-	l.Told(1, &b, said(1), states[1].Brief())
+	l.Told(0, &b, said(1), votingAt(3)[0].Brief) // executed in a generation that was not known at Due
+	l.Told(1, &b, said(1), states[1].Brief)
 	require.False(t, l.Stored(v, states), "0 is asked once more, 2 has not answered")
 	b, _, ok = l.Due(begin, states, false)
 	require.True(t, ok)
@@ -66,7 +66,7 @@ func TestArrivalIsNotStoredAtAMemberThatForgotMeanwhile(t *testing.T) {
 	b, _, _ = l.Due(begin, votingAt(1), false)
 	_, _, ok = l.Due(begin, votingAt(2), false)
 	require.False(t, ok)
-	l.Told(0, &b, State{Round: 1, Sum: 1}, votingAt(1)[0].Brief())
+	l.Told(0, &b, State{Round: 1, Sum: 1}, votingAt(1)[0].Brief)
 	require.False(t, l.Stored(v, votingAt(2)))
 	_, _, ok = l.Due(begin, votingAt(2), false)
 	require.True(t, ok)
@@ -83,7 +83,7 @@ func TestArrivalsThatComeMeanwhileTravelTogetherInOrder(t *testing.T) {
 	l.Arrive("x", 2)
 	v := l.Arrive("x", 3)
 	require.Equal(t, v, l.Arrive("x", 2), "it has arrived more often")
-	l.Told(0, &first, State{Round: 1, Sum: 1}, states[0].Brief())
+	l.Told(0, &first, State{Round: 1, Sum: 1}, states[0].Brief)
 	second, _, _ := l.Due(begin, states, false)
 	require.Equal(t, []Arrival{{"p0", 1}, {"p1", 1}, {"p2", 1}}, second.Arrivals)
 	l.Failed(0, begin)
@@ -93,11 +93,11 @@ func TestArrivalsThatComeMeanwhileTravelTogetherInOrder(t *testing.T) {
 	again, _, ok := l.Due(wake, states, false)
 	require.True(t, ok)
 	require.Equal(t, second.Arrivals, again.Arrivals)
-	l.Told(0, &again, State{Round: 1, Sum: 4}, states[0].Brief())
+	l.Told(0, &again, State{Round: 1, Sum: 4}, states[0].Brief)
 	third, _, _ := l.Due(wake, states, false)
 	require.Equal(t, []Arrival{{"p3", 1}, {"x", 3}}, third.Arrivals)
 	require.False(t, l.Stored(v, states))
-	l.Told(0, &third, State{Round: 1, Sum: 7}, states[0].Brief())
+	l.Told(0, &third, State{Round: 1, Sum: 7}, states[0].Brief)
 	require.True(t, l.Stored(v, states))
 
 	l.Failed(0, begin)
@@ -116,7 +116,7 @@ func TestUnequalMembersAreReadWhenNothingIsUnderWay(t *testing.T) {
 	l, states := New(3, terms), votingAt(1, 1, 1)
 	hear := func(sums ...int64) quorum.Set {
 		for i, sum := range sums {
-			l.Heard(i, said(sum), states[i].Brief(), l.Life())
+			l.Heard(i, said(sum), states[i].Brief, l.Life())
 		}
 		return l.Unequal(states)
 	}
@@ -148,18 +148,18 @@ func TestConflictIsTheWordOfSoManyThatNoMajorityIsLeft(t *testing.T) {
 	v := l.Arrive("a", 1)
 	b, _, _ := l.Due(begin, states, false)
 	other := State{Round: 1, Count: 7}
-	l.Told(0, &b, other, states[0].Brief())
+	l.Told(0, &b, other, states[0].Brief)
 	require.False(t, l.Conflict())
-	l.Told(1, &b, said(1), states[1].Brief())
-	l.Told(2, &b, said(1), states[2].Brief())
+	l.Told(1, &b, said(1), states[1].Brief)
+	l.Told(2, &b, said(1), states[2].Brief)
 	require.True(t, l.Stored(v, states))
 	_, _, ok := l.Due(begin, states, false)
 	require.False(t, ok, "it is not asked again and again")
-	l.Heard(1, other, states[1].Brief(), l.Life())
+	l.Heard(1, other, states[1].Brief, l.Life())
 	require.True(t, l.Conflict())
 
 	untold := New(3, Terms{Round: 1, Need: 2})
-	untold.Heard(0, State{Round: 1, Count: 2, Sum: 1}, states[0].Brief(), untold.Life())
+	untold.Heard(0, State{Round: 1, Count: 2, Sum: 1}, states[0].Brief, untold.Life())
 	require.EqualValues(t, 2, untold.Remaining(), "by the count that a member was told")
 	require.False(t, untold.Conflict())
 	untold.Join(State{Round: 1}, map[string]int64{"a": 1, "b": 1})
@@ -174,8 +174,8 @@ func TestForgottenLatchIsToldWhatNoMajorityHas(t *testing.T) {
 	first := l.Arrive("a", 1)
 	done, _, ok := l.Due(now, states, false)
 	require.True(t, ok)
-	l.Told(0, &done, said(1), states[0].Brief())
-	l.Told(1, &done, said(1), states[1].Brief())
+	l.Told(0, &done, said(1), states[0].Brief)
+	l.Told(1, &done, said(1), states[1].Brief)
 	require.True(t, l.Stored(first, states))
 	second := l.Arrive("b", 1)
 	under, _, ok := l.Due(now, states, false)
@@ -188,17 +188,17 @@ func TestForgottenLatchIsToldWhatNoMajorityHas(t *testing.T) {
 	require.EqualValues(t, 8, l.Remaining())
 	open := said(9)
 	open.Open = true
-	l.Told(0, &under, open, states[0].Brief())
-	l.Told(1, &under, said(2), states[1].Brief())
-	l.Told(2, &done, said(1), states[2].Brief())
+	l.Told(0, &under, open, states[0].Brief)
+	l.Told(1, &under, said(2), states[1].Brief)
+	l.Told(2, &done, said(1), states[2].Brief)
 	require.False(t, l.Open(), "what was said before the deletion")
 	require.False(t, l.Stored(second, states))
 	again, _, ok := l.Due(now, states, false)
 	require.True(t, ok)
 	require.Equal(t, set(0, 1, 2), again.To)
 	require.Equal(t, []Arrival{{"b", 1}}, again.Arrivals)
-	l.Told(2, &again, said(1), states[2].Brief())
-	l.Told(1, &again, said(1), states[1].Brief())
+	l.Told(2, &again, said(1), states[2].Brief)
+	l.Told(1, &again, said(1), states[1].Brief)
 	require.True(t, l.Stored(second, states))
 }
 
@@ -214,7 +214,7 @@ func TestArrivalThatIsRefusedCountsForNothing(t *testing.T) {
 	if ok {
 		require.Empty(t, b.Arrivals)
 		for i := range 3 {
-			l.Told(i, &b, said(0), states[i].Brief())
+			l.Told(i, &b, said(0), states[i].Brief)
 		}
 		require.True(t, l.Stored(v, states), "there is nothing to be told")
 	}
@@ -232,9 +232,9 @@ func TestAnswerFromBeforeADeletionOpensNothing(t *testing.T) {
 	open, life := said(terms.Count), l.Life()
 	open.Open = true
 	l.Forget(states)
-	l.Heard(0, open, states[0].Brief(), life)
+	l.Heard(0, open, states[0].Brief, life)
 	require.False(t, l.Open())
-	l.Heard(0, open, states[0].Brief(), l.Life())
+	l.Heard(0, open, states[0].Brief, l.Life())
 	require.True(t, l.Open())
 }
 
@@ -249,7 +249,7 @@ func TestOwnArrivalOpensNothing(t *testing.T) {
 	require.True(t, ok)
 	require.False(t, b.Open)
 	require.Equal(t, []Arrival{{"a", 1}}, b.Arrivals)
-	l.Told(0, &b, State{Round: 1, Count: 1, Sum: 1, Digest: 1, Open: true}, states[0].Brief())
+	l.Told(0, &b, State{Round: 1, Count: 1, Sum: 1, Digest: 1, Open: true}, states[0].Brief)
 	require.True(t, l.Open())
 }
 
@@ -261,7 +261,7 @@ func TestArrivalsThatAMajorityHasAreNotKept(t *testing.T) {
 		b, _, ok := l.Due(begin, states, false)
 		for ; ok; b, _, ok = l.Due(begin, states, false) {
 			sum += int64(len(b.Arrivals))
-			l.Told(0, &b, State{Round: 1, Count: 1 << 30, Sum: sum}, states[0].Brief())
+			l.Told(0, &b, State{Round: 1, Count: 1 << 30, Sum: sum}, states[0].Brief)
 		}
 	}
 	for i := range 1000 {

@@ -59,7 +59,7 @@ func newDesk(n int) *desk {
 	d := &desk{Ballot: New("me:1", NewRoom(n), usual, Past{Start: WaitFirst}), start: time.Now()}
 	d.Next(d.start, nil) // Listen
 	for range n {
-		d.states = append(d.states, member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true})
+		d.states = append(d.states, member.State{Brief: member.Brief{Gen: 1, Epoch: 1, Votes: true}, Up: true, Inbox: true})
 	}
 	return d
 }
@@ -265,7 +265,7 @@ var (
 // answer is that of a member to its last question: a number, or an outcome and its cause.
 func (c *clerk) answer(i int, words ...string) Answer {
 	from := c.from(i)
-	a := Answer{Answer: core.Answer{Sent: c.sent[i], At: c.now, From: from.Brief(), Now: c.states[i].Brief()}, Next: c.option("next")}
+	a := Answer{Answer: core.Answer{Sent: c.sent[i], At: c.now, From: from.Brief, Now: c.states[i].Brief}, Next: c.option("next")}
 	if place := c.option("place"); place != "" {
 		a.Place = int64(number(place))
 	}

@@ -34,7 +34,7 @@ func TestVoteThatIsRegainedIsOfTheGenerationThatGivesItBack(t *testing.T) {
 	b := Adopt("me:1", NewRoom(3), usual, 7)
 	b.Renewed(0, 1, true, now.Add(time.Second))
 	b.Renewed(0, 2, true, now.Add(time.Second)) // the member has restarted
-	require.False(t, b.Pushed(0, Push{Push: core.Push{Token: 5}}, member.State{Votes: true, Gen: 2}, now), "a grant below it")
+	require.False(t, b.Pushed(0, Push{Push: core.Push{Token: 5}}, member.State{Brief: member.Brief{Votes: true, Gen: 2}}, now), "a grant below it")
 	require.False(t, b.Lacks(0, now), "the first word of that generation drops what was given before it")
 	b.Renewed(0, 3, false, time.Time{})
 	require.True(t, b.Lacks(0, now))
@@ -73,7 +73,7 @@ func TestWhoWaitsDecidesWithoutAnAllocation(t *testing.T) {
 // The push of a wish is dated by the re-join that was refused. It lasts as long as a vote of a re-join, and not as one of a waiter.
 func TestVoteThatALeaseHasWishedForCountsFromItsPush(t *testing.T) {
 	now := time.Now()
-	states := []member.State{{Votes: true, Gen: 2}}
+	states := []member.State{{Brief: member.Brief{Votes: true, Gen: 2}}}
 	b := Adopt("me:1", NewRoom(3), usual, 7)
 	b.Renewed(0, 0, true, now.Add(time.Second))
 	b.Wishes(0, 2, now)
@@ -82,7 +82,7 @@ func TestVoteThatALeaseHasWishedForCountsFromItsPush(t *testing.T) {
 
 	at := now.Add(usual.Entry / 2)
 	push := Push{Push: core.Push{Token: 9, Server: 1, TTL: usual.TTL - time.Second}}
-	require.False(t, b.Pushed(0, push, member.State{Votes: true, Gen: 1}, at), "of the memory before")
+	require.False(t, b.Pushed(0, push, member.State{Brief: member.Brief{Votes: true, Gen: 1}}, at), "of the memory before")
 	require.True(t, b.Pushed(0, push, states[0], at))
 	require.False(t, b.Wishing(0))
 	require.False(t, b.Lacks(0, now.Add(2*usual.Entry)))
@@ -95,7 +95,7 @@ func TestVoteThatALeaseHasWishedForCountsFromItsPush(t *testing.T) {
 func TestRefusedReJoinOfAnEarlierMemoryIsNoWish(t *testing.T) {
 	b := Adopt("me:1", NewRoom(3), usual, 7)
 	b.Wishes(0, 2, time.Now())
-	b.Pushed(0, Push{Push: core.Push{Token: 9, Server: 1, TTL: time.Second}}, member.State{Votes: true, Gen: 2}, time.Now())
+	b.Pushed(0, Push{Push: core.Push{Token: 9, Server: 1, TTL: time.Second}}, member.State{Brief: member.Brief{Votes: true, Gen: 2}}, time.Now())
 	b.Wishes(0, 1, time.Now())
 	require.False(t, b.Wishing(0))
 	require.Equal(t, 1, b.Votes(time.Now()))

@@ -63,7 +63,7 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 								if rng.IntN(2) == 0 {
 									err = member.ErrOverflow
 								}
-								d.Answered(i, Answer{Err: err, Answer: core.Answer{Outcome: member.NotSent, Sent: now, At: now, From: st.Brief(), Now: st.Brief()}}, d.part)
+								d.Answered(i, Answer{Err: err, Answer: core.Answer{Outcome: member.NotSent, Sent: now, At: now, From: st.Brief, Now: st.Brief}}, d.part)
 								continue
 							}
 							fl[i] = append(fl[i], flight{ms, st, false})
@@ -122,7 +122,7 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 				}
 				f := fl[i][0]
 				fl[i] = fl[i][1:]
-				a := Answer{Answer: core.Answer{Outcome: member.Answered, Sent: d.at(f.sent), At: d.at(ms), Server: micros((ms + f.sent) / 2), From: f.from.Brief(), Now: d.states[i].Brief()}}
+				a := Answer{Answer: core.Answer{Outcome: member.Answered, Sent: d.at(f.sent), At: d.at(ms), Server: micros((ms + f.sent) / 2), From: f.from.Brief, Now: d.states[i].Brief}}
 				switch rng.IntN(8) {
 				case 0:
 					a.Outcome, a.Err = member.Unknown, member.ErrBroken

@@ -17,7 +17,7 @@ var begin = time.Unix(1_700_000_000, 0)
 func voting(n int) []member.State {
 	out := make([]member.State, n)
 	for i := range out {
-		out[i] = member.State{Gen: 1, Epoch: 1, Up: true, Votes: true, Inbox: true, Ear: 1}
+		out[i] = member.State{Brief: member.Brief{Gen: 1, Epoch: 1, Votes: true, Ear: 1}, Up: true, Inbox: true}
 	}
 	return out
 }
@@ -35,7 +35,7 @@ func watched(n int) (*Watch, []member.State) {
 	to, _ := w.Due(begin, states)
 	w.Asked(to, states)
 	for i := range n {
-		w.Answered(i, true, states[i].Brief(), begin, 0)
+		w.Answered(i, true, states[i].Brief, begin, 0)
 	}
 	return w, states
 }
@@ -48,8 +48,8 @@ func TestEveryMemberIsAskedAtOnceAndThenAtEachHeartbeat(t *testing.T) {
 	w.Asked(to, states)
 	to, _ = w.Due(begin, states)
 	require.Zero(t, to, "one question is under way at each")
-	w.Answered(1, true, states[1].Brief(), begin, 0)
-	w.Answered(2, true, states[2].Brief(), begin, 100*time.Millisecond)
+	w.Answered(1, true, states[1].Brief, begin, 0)
+	w.Answered(2, true, states[2].Brief, begin, 100*time.Millisecond)
 	to, wake = w.Due(begin.Add(time.Millisecond), states)
 	require.Zero(t, to)
 	require.Equal(t, begin.Add(100*time.Millisecond), wake, "the answer said when there is something to ask")
@@ -92,7 +92,7 @@ func TestEntryIsOfTheGenerationThatTheQuestionWentTo(t *testing.T) {
 	to, _ := w.Due(later, states)
 	w.Asked(to, states)
 	states[0].Gen = 2
-	w.Answered(0, true, states[0].Brief(), later, 0)
+	w.Answered(0, true, states[0].Brief, later, 0)
 	to, _ = w.Due(later, states)
 	require.Zero(t, to)
 	states[0].Gen = 3
@@ -110,11 +110,11 @@ func TestPushWhileAQuestionIsUnderWayAsksOnceMore(t *testing.T) {
 	w.Pushed(0)
 	to, _ = w.Due(soon, states)
 	require.Zero(t, to)
-	w.Answered(0, true, states[0].Brief(), soon, 0)
+	w.Answered(0, true, states[0].Brief, soon, 0)
 	to, _ = w.Due(soon, states)
 	require.Equal(t, set(0), to)
 	w.Asked(to, states)
-	w.Answered(0, true, states[0].Brief(), soon, 0)
+	w.Answered(0, true, states[0].Brief, soon, 0)
 	to, _ = w.Due(soon, states)
 	require.Zero(t, to, "and not for ever")
 }
@@ -124,7 +124,7 @@ func TestQuestionThatFailedIsRepeatedAfterAPauseOrOverANewConnection(t *testing.
 	to, _ := w.Due(begin.Add(entry), states)
 	w.Asked(to, states)
 	now := begin.Add(entry)
-	w.Answered(0, false, states[0].Brief(), now, 0)
+	w.Answered(0, false, states[0].Brief, now, 0)
 	to, wake := w.Due(now, states)
 	require.Zero(t, to)
 	require.Equal(t, now.Add(200*time.Millisecond), wake)
