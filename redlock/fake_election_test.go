@@ -840,6 +840,7 @@ func TestLeaderIsNotToldByAMinority(t *testing.T) {
 		require.Equal(t, "-", leads(t, q))
 		require.Equal(t, before, time.Now(), "what the third would say changes nothing")
 		l = campaign(t, p, "me")
+		synctest.Wait() // until the members that did not decide have it, too
 		require.Equal(t, "me", leads(t, q))
 		require.Equal(t, before, time.Now())
 		d.Network(q.Client, redlocktest.Network{LoseReplies: true}, 0)
