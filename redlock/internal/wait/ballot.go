@@ -46,6 +46,7 @@ type Ballot struct {
 	asked     time.Time     // last submission of wait to all
 	notYet    time.Time     // do not ask before: a former attempt found that asking was in vain
 	doubt     quorum.Set    // members that did not answer then, until they do
+	unheard   quorum.Set    // members that could not be asked, or did not answer, when the attempt ended for want of a majority
 	off       quorum.Set    // members that could not be waited at: they are asked when they can be
 	woken     quorum.Set    // members that can be waited at again, and have not been asked since
 	lame      time.Time     // since when fewer than a majority can be asked or answer; zero: not so
@@ -358,6 +359,8 @@ func (b *Ballot) Standing(i int, now time.Time, states []member.State) (Standing
 		return Votes, nil
 	case m.word == failed:
 		return Fails, m.err
+	case b.unheard.Has(i) && (m.word == refused || m.word == refusedBefore): // before that, or since: it is not why it ended
+		return Silent, nil
 	case m.word == refused:
 		return Refuses, nil
 	case m.pending > 0 && clock.Elapsed(m.since, now) >= b.terms.Timeout:

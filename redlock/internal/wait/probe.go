@@ -87,7 +87,7 @@ type Clocks struct {
 //
 //   - rtt, which moves by parts of what a search calls a moment.
 //   - need, terms and part, which never change.
-//   - notYet, doubt, darkSince and tried, because no attempt of the search has any.
+//   - notYet, doubt, unheard, darkSince and tried, because no attempt of the search has any.
 //   - off and woken, which AppendMemory writes if members forget.
 //   - shared, and every, which changes in long lines only.
 func (p Probe) AppendKey(out []byte, c Clocks) []byte {

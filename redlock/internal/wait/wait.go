@@ -72,9 +72,8 @@ func (b *Ballot) end(s *Step, why Cause, now time.Time, states []member.State) {
 	b.phase = over
 	s.Do, s.Cause = Lose, why
 	for i := range b.m {
-		m := &b.m[i]
-		if why == NoQuorum && (m.word == refused || m.word == refusedBefore) && !b.sure(i, now, states) {
-			m.word = open // what it said before it could not be asked is not why there is no quorum
+		if why == NoQuorum && !b.sure(i, now, states) {
+			b.unheard = b.unheard.With(i)
 		}
 	}
 }
