@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
@@ -38,54 +39,15 @@ func Scripts(opts ...Option) []string  { return ConfigOf(opts...).scripts() }
 // WithTracer has a value hear what it has methods for. Renewed is told of each lease that a RenewalEnd ranges over.
 func WithTracer(to any) Option {
 	var t Tracer
-	if x, ok := to.(interface {
-		CallStart(context.Context, CallStart) context.Context
-	}); ok {
-		t.CallStart = x.CallStart
-	}
-	if x, ok := to.(interface {
-		RenewalStart(context.Context, RenewalStart) context.Context
-	}); ok {
-		t.RenewalStart = x.RenewalStart
-	}
-	if x, ok := to.(interface {
-		CallEnd(context.Context, CallEnd)
-	}); ok {
-		t.CallEnd = x.CallEnd
-	}
-	if x, ok := to.(interface {
-		Woken(context.Context, LockName, WakeReason)
-	}); ok {
-		t.Woken = x.Woken
-	}
-	if x, ok := to.(interface {
-		RenewalEnd(context.Context, RenewalEnd)
-	}); ok {
-		t.RenewalEnd = x.RenewalEnd
+	for v, i := reflect.ValueOf(&t).Elem(), 0; i < v.NumField(); i++ {
+		if m := reflect.ValueOf(to).MethodByName(v.Type().Field(i).Name); m.IsValid() {
+			v.Field(i).Set(m)
+		}
 	}
 	if x, ok := to.(interface{ Renewed(LockName, bool) }); ok {
 		t.RenewalEnd = func(_ context.Context, e RenewalEnd) {
 			e.Each(func(lock LockName, ok bool) bool { x.Renewed(lock, ok); return true })
 		}
-	}
-	if x, ok := to.(interface{ Lost(*LostError) }); ok {
-		t.Lost = x.Lost
-	}
-	if x, ok := to.(interface{ Released(Released) }); ok {
-		t.Released = x.Released
-	}
-	if x, ok := to.(interface {
-		Request(context.Context, Request)
-	}); ok {
-		t.Request = x.Request
-	}
-	if x, ok := to.(interface{ Member(string, bool, error) }); ok {
-		t.Member = x.Member
-	}
-	if x, ok := to.(interface {
-		Guard(string, string, time.Time)
-	}); ok {
-		t.Guard = x.Guard
 	}
 	return func(c *Config) { c.Tracer = t }
 }
@@ -132,9 +94,6 @@ func LateVote(l *Lease, i int) { l.hold.overtaken(i) }
 
 // DefaultConfig is what a Config without values stands for.
 func DefaultConfig() Config { return Config{}.withDefaults() }
-
-// Defaults fills in what a Config does not say.
-func Defaults(c *Config) { *c = c.withDefaults() }
 
 // KeeperLooks is when the keeper of a client looks again; zero: when it is woken.
 func KeeperLooks(c *Client) time.Time {

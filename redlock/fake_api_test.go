@@ -414,35 +414,57 @@ func TestAdoptOfALeaseThatIsOverIsNoLoss(t *testing.T) {
 	}, redlock.WithConfig(redlock.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 }
 
-func TestErrorOfDoTellsWhetherTheFunctionHasRun(t *testing.T) {
+func TestErrorOfDoTellsWhetherTheFunctionHasRunAndTryDoSaysIt(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
-		boom := errors.New("boom")
-		for name, do := range map[string]func(fn func() error) error{
-			"Mutex": func(fn func() error) error {
-				return p.Client.Mutex("k").Do(t.Context(), func(context.Context, *redlock.Lease) error { return fn() })
-			},
-			"read": func(fn func() error) error {
-				return p.RWMutex("k").RDo(t.Context(), func(context.Context, *redlock.Lease) error { return fn() })
-			},
-			"Semaphore": func(fn func() error) error {
-				return p.Semaphore("k", 1).Do(t.Context(), func(context.Context, *redlock.Lease) error { return fn() })
-			},
-			"Multi": func(fn func() error) error {
-				return p.Multi([]string{"j", "k"}).Do(t.Context(), func(context.Context, *redlock.Leases) error { return fn() })
-			},
-		} {
-			for _, said := range []error{nil, boom} {
-				err := do(func() error { d.Cut(0, 1); return said })
-				require.ErrorIs(t, err, redlock.ErrInDoubt, name)
-				require.ErrorIs(t, err, redlock.ErrRan, name)
-				require.Equal(t, said != nil, errors.Is(err, boom), name)
-				err = do(func() error { t.Error("no quorum"); return nil })
-				require.ErrorIs(t, err, redlock.ErrNoQuorum, name)
-				require.NotErrorIs(t, err, redlock.ErrRan, name)
-				d.Heal(0, 1)
-				p.Settle(t, 3)
+		type run = func(fn func() error) (ran bool, err error)
+		boom, ctx := fmt.Errorf("boom: %w", redlock.ErrHeld), t.Context() // of another lock
+		do := func(do func(context.Context, func(context.Context, *redlock.Lease) error) error) run {
+			return func(fn func() error) (bool, error) {
+				return false, do(ctx, func(context.Context, *redlock.Lease) error { return fn() })
 			}
-			require.Equal(t, boom, do(func() error { return boom }), name)
+		}
+		try := func(try func(context.Context, func(context.Context, *redlock.Lease) error) (bool, error)) run {
+			return func(fn func() error) (bool, error) {
+				return try(ctx, func(context.Context, *redlock.Lease) error { return fn() })
+			}
+		}
+		all := func(m *redlock.Multi) run {
+			return func(fn func() error) (bool, error) {
+				return m.TryDo(ctx, func(context.Context, *redlock.Leases) error { return fn() })
+			}
+		}
+		for name, c := range map[string][3]run{
+			"Mutex":     {do(p.Client.Mutex("k").Do), try(p.Mutex("k").TryDo), try(q.Mutex("k").TryDo)},
+			"read":      {do(p.RWMutex("k").RDo), try(p.RWMutex("k").TryRDo), try(q.RWMutex("k").TryDo)},
+			"write":     {do(p.RWMutex("k").Do), try(p.RWMutex("k").TryDo), try(q.RWMutex("k").TryRDo)},
+			"Semaphore": {do(p.Semaphore("k", 1).Do), try(p.Semaphore("k", 1).TryDo), try(q.Semaphore("k", 1).TryDo)},
+			"Multi": {func(fn func() error) (bool, error) {
+				return false, p.Multi([]string{"j", "k"}).Do(ctx, func(context.Context, *redlock.Leases) error { return fn() })
+			}, all(p.Multi([]string{"j", "k"})), all(q.Multi([]string{"k", "l"}))},
+		} {
+			for i, run := range c[:2] {
+				for _, said := range []error{nil, boom} {
+					ran, err := run(func() error { d.Cut(0, 1); return said })
+					require.Equal(t, i == 1, ran, name)
+					require.ErrorIs(t, err, redlock.ErrInDoubt, name)
+					require.ErrorIs(t, err, redlock.ErrRan, name)
+					require.Equal(t, said != nil, errors.Is(err, boom), name)
+					ran, err = run(func() error { t.Error("no quorum"); return nil })
+					require.False(t, ran, name)
+					require.ErrorIs(t, err, redlock.ErrNoQuorum, name)
+					require.NotErrorIs(t, err, redlock.ErrRan, name)
+					d.Heal(0, 1)
+					p.Settle(t, 3)
+					q.Settle(t, 3)
+				}
+				_, err := run(func() error {
+					ran, err := c[2](func() error { return boom })
+					require.False(t, ran, name)
+					require.NoError(t, err, name)
+					return boom
+				})
+				require.Equal(t, boom, err, name)
+			}
 		}
 	}, redlock.Quiet)
 }
@@ -950,51 +972,8 @@ func TestMistakesInAConfigAreAllReportedAtOnce(t *testing.T) {
 	}
 	rt.Says(t, redlock.Config{Drift: 0.6}.Validate(), redlock.ErrInput, "Drift")
 	require.NoError(t, errors.Join(redlock.Config{}.Validate(), redlock.LAN().Validate(), redlock.WAN().Validate()))
-	require.Equal(t, redlock.DefaultConfig(), redlock.ConfigOf(func(c *redlock.Config) { *c = redlock.LAN() }, redlock.Defaults))
 	rt.Says(t, rt.Err(redlock.Open(t.Context(), []string{"redis://h"}, redlock.LAN(), redlock.WAN())), redlock.ErrInput, "2 Configs")
 	require.ErrorContains(t, rt.Err(redlock.New(make([]member.Member, quorum.MaxMembers+1))), "at most")
-}
-
-func TestTryDoRunsIfItCanAtOnceAndSaysWhether(t *testing.T) {
-	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
-		boom := fmt.Errorf("boom: %w", redlock.ErrHeld) // of another lock
-		one := func(try func(context.Context, func(context.Context, *redlock.Lease) error) (bool, error)) func(fn func() error) (bool, error) {
-			return func(fn func() error) (bool, error) {
-				return try(t.Context(), func(context.Context, *redlock.Lease) error { return fn() })
-			}
-		}
-		all := func(m *redlock.Multi) func(fn func() error) (bool, error) {
-			return func(fn func() error) (bool, error) {
-				return m.TryDo(t.Context(), func(context.Context, *redlock.Leases) error { return fn() })
-			}
-		}
-		for name, try := range map[string][2]func(fn func() error) (bool, error){
-			"Mutex":     {one(p.Mutex("k").TryDo), one(q.Mutex("k").TryDo)},
-			"writer":    {one(p.RWMutex("k").TryDo), one(q.RWMutex("k").TryRDo)},
-			"reader":    {one(p.RWMutex("k").TryRDo), one(q.RWMutex("k").TryDo)},
-			"Semaphore": {one(p.Semaphore("k", 1).TryDo), one(q.Semaphore("k", 1).TryDo)},
-			"Multi":     {all(p.Multi([]string{"j", "k"})), all(q.Multi([]string{"k", "l"}))},
-		} {
-			ran, err := try[0](func() error {
-				ran, err := try[1](func() error { return boom })
-				require.False(t, ran, name)
-				require.NoError(t, err, name)
-				return boom
-			})
-			require.True(t, ran, name)
-			require.Equal(t, boom, err, name)
-			d.Cut(0, 1)
-			ran, err = try[0](func() error { return nil })
-			require.False(t, ran, name)
-			require.ErrorIs(t, err, redlock.ErrNoQuorum, name)
-			d.Heal(0, 1)
-			p.Settle(t, 3)
-			q.Settle(t, 3)
-		}
-		rt.Says(t, rt.Err(p.Mutex("k").TryDo(t.Context(), nil)), redlock.ErrInput, "try lock: nil function")
-		rt.Says(t, rt.Err(p.RWMutex("k").TryRDo(t.Context(), nil)), redlock.ErrInput, "try read lock: nil function")
-		rt.Says(t, rt.Err(p.Multi([]string{"k"}).TryDo(t.Context(), nil)), redlock.ErrInput, "try lock: nil function")
-	}, redlock.Quiet)
 }
 
 func TestWANWaitsForMembersThatAreFarAway(t *testing.T) {

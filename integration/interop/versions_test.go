@@ -107,10 +107,9 @@ func workerOf(t *testing.T, commit string) string {
 		require.NoError(t, os.MkdirAll(filepath.Join(tree, "cmd", "worker"), 0o700))
 		sources := map[string]string{"main.go": "main.go", "open.go": "open.go"}
 		if config := rt.Must(os.ReadFile(filepath.Join(tree, "redlock", "config.go")))(t); !bytes.Contains(config, []byte("func LAN(")) {
-			sources["open_earlier.txt"] = "open.go"
-			delete(sources, "open.go")
+			sources["open.go"] = "open_earlier.txt"
 		}
-		for from, to := range sources {
+		for to, from := range sources {
 			source := rt.Must(os.ReadFile(filepath.Join("worker", from)))(t)
 			require.NoError(t, os.WriteFile(filepath.Join(tree, "cmd", "worker", to), source, 0o600))
 		}
