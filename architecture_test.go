@@ -108,7 +108,7 @@ var trusted = map[string]string{
 	"member":                  "call majority member",
 	"internal/ability":        "call",
 	"redlock/internal/core":   "confirm doc giveup renewal term validity votes",
-	"redlock":                 "calls hold lease renewal states",
+	"redlock":                 "hold lease renewal states",
 	"redlock/internal/permit": "permit",
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt base batch buried extend give grant hand lengthen mine pass push raise rejoin release stand " +
@@ -207,6 +207,10 @@ var layers = map[string]struct {
 	"node": {"doc direct_unix peek_linux direct feed gather vigil user backoff guard config scripts classify credentials scheme url " +
 		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join repair submit " +
 		"read inbox shared pay host renewal failover handshake supervise", 6},
+	"redlock": {"name errors lines concurrent config client states hold lease kind tracer votes kept owners callbacks attempt reach watch " +
+		"leaseheap teller unlock rejoin renewal members keeper downgrade nested obtain mutex extend semaphore limit latchround " +
+		"electionstate stats reads link interop election doc fromcontext leases lifetime observe rwmutex multi admin open " +
+		"semaphore_inspect who latch barrier latchinspect handoff", 32},
 }
 
 func TestFilesUseWhatStandsBelowThem(t *testing.T) {

@@ -111,14 +111,6 @@ func (h *hold) succeed(to *kind) *hold {
 	return heir
 }
 
-// owes books that member i may have something of the owner besides.
-func (h *hold) owes(i int) {
-	h.mu.Lock()
-	h.b.Submitted(i)
-	h.mu.Unlock()
-	h.overtaken(i)
-}
-
 // downgradeAt repeats the downgrade at a member that says that it has not come there.
 func (h *hold) downgradeAt(i int) {
 	if h.ended.Load() {

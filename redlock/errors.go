@@ -200,3 +200,5 @@ func (e *keyError) Unwrap() []error {
 	}
 	return []error{e.err, e.cause}
 }
+
+var errReply = errors.New("reply of an unexpected shape")

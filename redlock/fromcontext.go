@@ -1,9 +1,8 @@
 package redlock
 
-import "context"
-
-// innermost is the key under which a context tells the lease that it ends with.
-type innermost struct{}
+import (
+	"context"
+)
 
 // FromContext returns the lease whose context ctx is or comes from: that of Lease.Context, which Do
 // gives to its function. If several leases are around each other, it returns the innermost. Inside a

@@ -364,11 +364,3 @@ func (h *hold) settle(late context.Context, over <-chan struct{}) {
 		}
 	}
 }
-
-// settledLocked tells who waits for the last call under way.
-func (h *hold) settledLocked() {
-	if h.settled != nil && h.taking+h.b.Taking() == 0 {
-		close(h.settled)
-		h.settled = nil
-	}
-}

@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
@@ -109,13 +109,6 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	return v
 }
 
-// followed is called when a member that has a vote of the hold has named a waiter, or nobody.
-func (h *hold) followed(waiter string) {
-	if len(waiter) > 1 {
-		h.terms.kind.behind(h)
-	}
-}
-
 // decode is what a member answered, as the ballot takes it.
 func decode(r *quorum.Round, c *member.Call, now member.Brief) wait.Answer {
 	a := wait.Answer{Answer: core.Answer{Outcome: c.Outcome, Sent: r.Sent, At: c.At, From: c.State, Now: now}, Err: c.Err}
@@ -135,8 +128,6 @@ func decode(r *quorum.Round, c *member.Call, now member.Brief) wait.Answer {
 	a.Lives = said.Lives
 	return a
 }
-
-var errReply = errors.New("reply of an unexpected shape")
 
 // hear takes a push for the owner.
 func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
@@ -172,8 +163,8 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	}
 	signal(wake)
 	switch {
-	case counts && regained && h.terms.kind.together: // it was given up by a writer: as a writer's
-		h.downgradeAt(i)
+	case counts && regained:
+		h.terms.kind.regained(h, i)
 	case counts && !regained:
 		h.woken(WokenByGrant)
 	}
@@ -279,3 +270,163 @@ func (h *hold) overtaken(i int) {
 
 // abandon is a release that nobody waits for.
 func (h *hold) abandon() { h.release(false).Free() }
+
+// releaseFormer frees the votes that an adoption has not moved. They are the lease's, and nobody else has the former owner.
+func (h *hold) releaseFormer(late bool) {
+	if !h.adopted {
+		return
+	}
+	now, cmd := time.Now(), h.c.buffer()
+	h.mu.Lock()
+	held, longest := h.b.Permits(), max(h.longest, h.c.cfg.Entry)
+	h.mu.Unlock()
+	h.c.rounds.Start(h.c.members, &quorum.Question{
+		Op: opRelease, Sent: now, To: quorum.All(len(h.c.members)), Need: h.b.Need(), Judge: withdrawal{},
+		Command:  h.holding(held).Release(cmd, h.former, ""),
+		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
+	}).Free()
+	h.c.buffers.Put(cmd)
+}
+
+// withdrawal is the Judge of what the client asks for and does not use.
+type withdrawal struct{}
+
+// Judge implements quorum.Judge.
+func (withdrawal) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
+	return wait.VoteOf(c.Outcome, false)
+}
+
+// settledLocked tells who waits for the last call under way.
+func (h *hold) settledLocked() {
+	if h.settled != nil && h.taking+h.b.Taking() == 0 {
+		close(h.settled)
+		h.settled = nil
+	}
+}
+
+// owes books that member i may have something of the owner besides.
+func (h *hold) owes(i int) {
+	h.mu.Lock()
+	h.b.Submitted(i)
+	h.mu.Unlock()
+	h.overtaken(i)
+}
+
+// The questions of a round, as the Judge sees them.
+const (
+	opAcquire = "acquire"
+	opWait    = "wait"
+	opYield   = "yield"
+	opClaim   = "claim"
+	opRaise   = "raise"
+	opRelease = "release"
+	opExtend  = "extend"
+	opRejoin  = "rejoin"
+)
+
+// acquire asks members for their votes.
+func (h *hold) acquire(s *wait.Step, sent time.Time) *quorum.Round {
+	cmd := h.c.buffer()
+	var q quorum.Question
+	h.question(&q, s, sent, cmd)
+	r := h.c.rounds.Start(h.c.members, &q)
+	h.c.buffers.Put(cmd)
+	return r
+}
+
+// question writes into q what acquire asks, encoded into a buffer.
+func (h *hold) question(q *quorum.Question, s *wait.Step, sent time.Time, buf *[]byte) {
+	*q = quorum.Question{
+		Op: opAcquire, Sent: sent, TTL: h.terms.ttl, To: s.To, Need: s.Need, Judge: h,
+		Command: h.wire.Acquire(buf, h.owner, h.terms.ttl), Delivery: member.Delivery{Ended: &h.ended},
+	}
+}
+
+// register asks for the lock, now or when it is handed over.
+func (h *hold) register(s *wait.Step, now time.Time) *quorum.Round {
+	return h.ask(opWait, s.To, now, h.b.Part(), func(b *[]byte) member.Command {
+		if s.Freed {
+			return h.wire.WaitFreed(b, h.owner, h.b.Part(), h.c.cfg.Entry, s.Ticket)
+		}
+		return h.wire.Wait(b, h.owner, h.b.Part(), h.c.cfg.Entry, s.Ticket)
+	}, false)
+}
+
+// yield gives up the votes of a step: they count no more.
+func (h *hold) yield(s *wait.Step, now time.Time) {
+	for _, o := range s.Offers {
+		h.ask(opYield, quorum.Set(0).With(o.Member), now, h.b.Part(), func(b *[]byte) member.Command {
+			return h.wire.Yield(b, h.owner, o.Given.Token(), h.b.Part(), h.c.cfg.Entry, o.Ticket)
+		}, false).Free()
+	}
+}
+
+// claim submits the claims of a step, and then its waits.
+func (h *hold) claim(s *wait.Step, now time.Time) {
+	ttl := h.terms.ttl
+	if h.b.Waited() {
+		ttl = h.b.Part()
+	}
+	for _, o := range s.Offers {
+		h.ask(opClaim, quorum.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
+			return h.wire.Claim(b, h.owner, o.Given.List(), o.Slots, ttl, h.c.cfg.Entry, h.b.Waited())
+		}, false).Free()
+	}
+	if s.To != 0 {
+		h.register(s, now).Free()
+	}
+}
+
+// ask submits one question about the hold to some members.
+func (h *hold) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func(*[]byte) member.Command, late bool) *quorum.Round {
+	cmd := h.c.buffer()
+	command := encode(cmd)
+	r := h.c.rounds.Start(h.c.members, &quorum.Question{
+		Op: op, Sent: sent, TTL: ttl, To: to, Need: h.b.Need(), Judge: h,
+		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
+	})
+	h.c.buffers.Put(cmd)
+	return r
+}
+
+// raise lifts the counters of members to the token.
+func (h *hold) raise(to quorum.Set, token int64, now time.Time, late bool) *quorum.Round {
+	return h.ask(opRaise, to, now, h.terms.ttl, func(b *[]byte) member.Command { return h.having().Raise(b, h.owner, token) }, late)
+}
+
+// having is the lock with what the owner has won of it, or is about to.
+func (h *hold) having() *script.Lock { return h.holding(h.b.Permits()) }
+
+// holding is the lock with what its owner has of it; nil: the calls do not say.
+func (h *hold) holding(p permit.List) *script.Lock {
+	if p == nil {
+		return &h.wire
+	}
+	l := h.wire.Holding(p)
+	return &l
+}
+
+func (h *hold) submitRelease(to quorum.Set, late bool) *quorum.Round {
+	cmd := h.c.buffer()
+	var q quorum.Question
+	h.leaving(&q, to, late, cmd)
+	r := h.c.rounds.Start(h.c.members, &q)
+	h.c.buffers.Put(cmd)
+	return r
+}
+
+// leaving writes into q what a release asks, encoded into a buffer.
+func (h *hold) leaving(q *quorum.Question, to quorum.Set, late bool, buf *[]byte) {
+	h.mu.Lock()
+	hint, held, longest := h.b.Hint(), h.b.Permits(), max(h.longest, h.c.cfg.Entry)
+	if h.b.Waited() {
+		longest = max(longest, script.LongestLife(h.c.cfg.Entry))
+	}
+	h.mu.Unlock()
+	now := time.Now()
+	*q = quorum.Question{
+		Op: opRelease, Sent: now, To: to, Need: h.b.Need(), Deny: int32(len(h.c.members) - h.b.Need() + 1), Judge: h,
+		Command:  h.holding(held).Release(buf, h.owner, hint),
+		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
+	}
+}

@@ -12,38 +12,6 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
-// Kind names a kind of lock. Handoffs, inspections, events and metrics carry it, because one client
-// may use locks of several kinds. A client that reads an unknown kind refuses it.
-type Kind string
-
-const (
-	// KindMutex is the exclusive lock of Client.Mutex: at most one lease of a name is valid at a
-	// time.
-	KindMutex Kind = "mutex"
-	// KindWrite and KindRead are the two sides of Client.RWMutex: one lease of a writer, or any
-	// number of leases of readers.
-	KindWrite Kind = "write"
-	KindRead  Kind = "read"
-	// KindElection is the lock of KindMutex whose holder leads: see Client.Election.
-	KindElection Kind = "election"
-	// KindSemaphore is that of Client.Semaphore: as many leases as there are slots, each with some of
-	// its own.
-	KindSemaphore Kind = "semaphore"
-)
-
-// KindFair is the lock of KindMutex, taken in strict order: see Fair.
-const KindFair Kind = "fair"
-
-// KindLatch is the countdown latch of Client.Latch, which nobody holds. It is in events, and in no
-// handoff.
-const KindLatch Kind = "latch"
-
-// LockName identifies a lock within a deployment.
-type LockName struct {
-	Kind Kind
-	Key  string
-}
-
 // kind has the rules of one kind of lock. There is one table for each, and the engine asks the
 // table: it never asks which kind it has.
 type kind struct {
@@ -92,6 +60,8 @@ type hooks interface {
 	renewed(l *lease)
 	// behind is told when a member says that another owner waits behind a vote of the hold.
 	behind(h *hold)
+	// regained is told of a vote that a member has given back, which the lease has wished for.
+	regained(h *hold, member int)
 	// told is told of a limit that a member has stored.
 	told(h *hold, stored int64)
 	// mend brings members into step whose votes are not those of the lease. Nobody waits for it.
@@ -116,10 +86,6 @@ func (plain) handedOver(permits string, _ int) extra {
 	return noExtra{}
 }
 
-func (plain) obtain(c *Client, ctx, in context.Context, w want) (*Lease, result, error) {
-	return c.compete(ctx, in, w)
-}
-
 func (plain) held(*lease) {}
 
 func (plain) word(*lease, int, int64, time.Time) {}
@@ -127,6 +93,8 @@ func (plain) word(*lease, int, int64, time.Time) {}
 func (plain) renewed(*lease) {}
 
 func (plain) behind(*hold) {}
+
+func (plain) regained(*hold, int) {}
 
 func (plain) told(*hold, int64) {}
 

@@ -386,12 +386,3 @@ func (r *latchRound) ask(ctx context.Context, i int, cmd member.Command) (member
 	defer cancel()
 	return member.Ask(ctx, r.c.members[i], cmd)
 }
-
-// each calls do for 0 to n-1 at once, and returns when all have returned.
-func each(n int, do func(i int)) {
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { do(i) })
-	}
-	wg.Wait()
-}

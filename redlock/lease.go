@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,30 +104,6 @@ func (alone) extend(ctx context.Context, l *lease, ttl time.Duration) error {
 func (alone) apart() error { return nil }
 
 func (alone) held(l *lease) (int, time.Time) { return 1, l.granted }
-
-// lease makes a lease of a grant. If that fails, the attempt has released its hold.
-func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
-	now := time.Now()
-	a.mu.Lock()
-	term, ok := a.b.Start(res.Grant, now)
-	a.mu.Unlock()
-	if !ok {
-		a.abandon()
-		return nil, &keyError{op: opAcquire, key: a.name(), err: ErrTooSlow}
-	}
-	l := newLease(ctx, &a.hold, term, res.waited, now)
-	l.as = a.terms.as
-	if !a.c.keeper.add(l) {
-		a.abandon()
-		return nil, &keyError{op: opAcquire, key: l.key, err: ErrClosed}
-	}
-	a.c.owners.put(l)
-	a.terms.kind.held(l)
-	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.own.Votes() <= a.c.need && len(a.c.members) > 1 {
-		a.c.log.Debug("redlock: held by a bare majority", "key", logged(l.key), "token", l.token)
-	}
-	return &l.own, nil
-}
 
 // newLease makes a lease that nobody looks after yet.
 func newLease(ctx context.Context, h *hold, term core.Term, waited bool, now time.Time) *lease {
@@ -389,4 +364,16 @@ func (l *lease) renewed(said *core.Count, sent time.Time, manual bool, now time.
 	l.mu.Unlock()
 	bond.renewed(until)
 	return true
+}
+
+// innermost is the key under which a context tells the lease that it ends with.
+type innermost struct{}
+
+// around is the key under which a context tells the innermost leases that it ends with: an *enclosing.
+type around struct{}
+
+// enclosing are leases that are around a call.
+type enclosing struct {
+	leases []*Lease
+	end    context.Context // ends with the first of them that ends
 }

@@ -327,17 +327,3 @@ func (c *Client) several(ctx, in context.Context, w want) (*Lease, result, error
 
 // rest leaves the members alone for a moment, before a caller goes on.
 func (c *Client) rest(ctx context.Context) { c.pause(ctx, c.cfg.Entry/3) }
-
-// pause waits for d, or until ctx has ended or the client is closed.
-func (c *Client) pause(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-c.closed:
-	}
-}

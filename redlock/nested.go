@@ -10,15 +10,6 @@ import (
 // A call that waits for a lock with the context of a lease of that lock waits for itself: the lock becomes
 // free when the lease ends, and then the context has ended.
 
-// around is the key under which a context tells the innermost leases that it ends with: an *enclosing.
-type around struct{}
-
-// enclosing are leases that are around a call.
-type enclosing struct {
-	leases []*Lease
-	end    context.Context // ends with the first of them that ends
-}
-
 // nested explains why a call that would wait for a lock can never get it. A call that does not wait is told
 // by the members that the lock is held.
 func (c *Client) nested(ctx context.Context, w *want) error {

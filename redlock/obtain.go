@@ -15,26 +15,11 @@ import (
 // How a lock of any kind is obtained: what is checked first, the caller's place in the lines of its
 // client, and the attempts.
 
-// want is what a caller asks for.
-type want struct {
-	op    string // as errors name it
-	name  string
-	terms *terms
-	try   bool // without waiting
-}
-
 // What callers of a Mutex ask for.
 const (
 	opLock    = "lock"
 	opTryLock = "try lock"
 )
-
-// result is a grant and how it was obtained.
-type result struct {
-	wait.Grant
-	waited bool
-	met    bool // a call that does not wait was in the way of others, as they were in its way
-}
 
 // check explains why a call about a lock cannot begin.
 func (c *Client) check(ctx context.Context, op, name string, ttl time.Duration) error {
@@ -342,3 +327,21 @@ func (c *Client) comesBack(ctx context.Context, at uint16, err error, began time
 
 // settling is how long a connection that has just ended may still be told to be there.
 const settling = time.Millisecond
+
+// pause waits for d, or until ctx has ended or the client is closed.
+func (c *Client) pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-c.closed:
+	}
+}
+
+func (plain) obtain(c *Client, ctx, in context.Context, w want) (*Lease, result, error) {
+	return c.compete(ctx, in, w)
+}

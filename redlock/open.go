@@ -267,14 +267,6 @@ func (c Config) scripts() []string {
 	return all
 }
 
-// lockOf is the lock of a name, whoever has it, as Inspect and ForceUnlock ask for it.
-func (c *Config) lockOf(name string) script.Lock {
-	if c.Interop {
-		return exclusive.of(name, c, new(terms))
-	}
-	return writeKind.of(name, c, new(terms))
-}
-
 // guard is the restart guard that all members of a client share.
 func (c Config) guard(members int) *node.Guard {
 	g := node.GuardConfig{Members: members, MaxTTL: c.MaxTTL, Fresh: c.FreshMembers, Logger: c.Logger}

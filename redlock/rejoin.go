@@ -9,31 +9,6 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
-// releaseFormer frees the votes that an adoption has not moved. They are the lease's, and nobody else has the former owner.
-func (h *hold) releaseFormer(late bool) {
-	if !h.adopted {
-		return
-	}
-	now, cmd := time.Now(), h.c.buffer()
-	h.mu.Lock()
-	held, longest := h.b.Permits(), max(h.longest, h.c.cfg.Entry)
-	h.mu.Unlock()
-	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opRelease, Sent: now, To: quorum.All(len(h.c.members)), Need: h.b.Need(), Judge: withdrawal{},
-		Command:  h.holding(held).Release(cmd, h.former, ""),
-		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
-	}).Free()
-	h.c.buffers.Put(cmd)
-}
-
-// withdrawal is the Judge of what the client asks for and does not use.
-type withdrawal struct{}
-
-// Judge implements quorum.Judge.
-func (withdrawal) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
-	return wait.VoteOf(c.Outcome, false)
-}
-
 // rejoined books the answer to a rejoin, by which the member may have taken the lease back, or keeps
 // a wish for it.
 func (h *hold) rejoined(r *quorum.Round, c *member.Call) {
@@ -146,4 +121,11 @@ func (h *hold) asks(ttl time.Duration) {
 	h.mu.Lock()
 	h.longest = max(h.longest, ttl)
 	h.mu.Unlock()
+}
+
+// followed is called when a member that has a vote of the hold has named a waiter, or nobody.
+func (h *hold) followed(waiter string) {
+	if len(waiter) > 1 {
+		h.terms.kind.behind(h)
+	}
 }

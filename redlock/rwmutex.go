@@ -116,4 +116,15 @@ func (readHooks) word(l *lease, member int, word int64, sent time.Time) {
 
 func (readHooks) behind(h *hold) { readBehind(h) }
 
+// regained is of a vote that was given up by a writer: as a writer's.
+func (readHooks) regained(h *hold, member int) { h.downgradeAt(member) }
+
 const readWidth = 64
+
+// lockOf is the lock of a name, whoever has it, as Inspect and ForceUnlock ask for it.
+func (c *Config) lockOf(name string) script.Lock {
+	if c.Interop {
+		return exclusive.of(name, c, new(terms))
+	}
+	return writeKind.of(name, c, new(terms))
+}

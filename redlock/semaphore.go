@@ -366,3 +366,11 @@ func (s *slots) another(limit int) int {
 	s.turn += 2654435769
 	return int(uint64(s.turn) * uint64(limit) >> 32)
 }
+
+func slotsOf(l permit.List) []Slot {
+	out := make([]Slot, len(l))
+	for i := range l {
+		out[i] = Slot{Number: l[i].Slot, Token: uint64(l[i].Token)}
+	}
+	return out
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -56,12 +55,4 @@ func (v *MemberView) readPermits(r *member.Reply) (stored int64) {
 		v.Queue = append(v.Queue, Waiter{Owner: shown(w.Owner), Waiting: w.Waiting, Live: w.Live, Permits: w.Permits, client: w.Client})
 	}
 	return seen.Limit
-}
-
-func slotsOf(l permit.List) []Slot {
-	out := make([]Slot, len(l))
-	for i := range l {
-		out[i] = Slot{Number: l[i].Slot, Token: uint64(l[i].Token)}
-	}
-	return out
 }

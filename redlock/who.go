@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
@@ -24,20 +21,8 @@ const (
 	tellFor   = 5 * time.Minute
 	tellAgain = 20 * time.Millisecond
 
-	longestLabel = 128 // bytes
-	mostTold     = 64  // clients that one look asks for
+	mostTold = 64 // clients that one look asks for
 )
-
-// checkLabel explains why no client can have this label.
-func checkLabel(label string) error {
-	switch {
-	case len(label) > longestLabel:
-		return fmt.Errorf("the label has %d bytes, but at most %d are allowed", len(label), longestLabel)
-	case !utf8.ValidString(label) || strings.ContainsFunc(label, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return errors.New("the label has a character that cannot be printed")
-	}
-	return nil
-}
 
 // who is what a client tells of itself.
 func (c *Config) who() string {

@@ -1,0 +1,52 @@
+package redlock
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default: // nil, or already signalled
+	}
+}
+
+// each calls do for 0 to n-1 at once, and returns when all have returned.
+func each(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { do(i) })
+	}
+	wg.Wait()
+}
+
+// alive counts what Close waits for: attempts until nothing of them is left to be submitted, and calls that may have to be
+// followed by another.
+type alive struct {
+	n    atomic.Int64  // with aliveEnded added when no more may enter
+	none chan struct{} // capacity 1: there are none, and no more may enter
+}
+
+const aliveEnded = 1 << 62
+
+// enter reports whether there may be one more. Each that may is followed by leave.
+func (a *alive) enter() bool {
+	if a.n.Add(1) > aliveEnded {
+		a.leave()
+		return false
+	}
+	return true
+}
+
+func (a *alive) leave() {
+	if a.n.Add(-1) == aliveEnded {
+		signal(a.none)
+	}
+}
+
+func (a *alive) end() {
+	if a.n.Add(aliveEnded) == aliveEnded {
+		signal(a.none)
+	}
+}
