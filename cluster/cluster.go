@@ -144,7 +144,7 @@ func newCluster(c Config) (*cluster, error) {
 	for _, e := range []struct {
 		err   *error
 		cause error
-	}{{&cl.errClosed, member.ErrClosed}, {&cl.errOverflow, member.ErrOverflow}, {&cl.errEnded, member.ErrEnded},
+	}{{&cl.errClosed, member.ErrClosed}, {&cl.errOverflow, member.ErrOverflow}, {&cl.errEnded, ability.ErrEnded},
 		{&cl.errNobody, errNobody}, {&cl.errMoving, errMoving}} {
 		*e.err = fmt.Errorf("%s: %w", cl.name, e.cause)
 	}

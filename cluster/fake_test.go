@@ -572,7 +572,7 @@ func TestCallThatComesBackAfterItsReleaseHasBegunIsNotRepeated(t *testing.T) {
 		second := submit(cl, 5, "release") // behind it on the same connection, and executed there
 		release()
 		require.Equal(t, member.NotSent, first.wait(t).Outcome, refusal)
-		require.ErrorIs(t, first.Err, member.ErrEnded)
+		require.ErrorIs(t, first.Err, ability.ErrEnded)
 		second.answered(t)
 		require.Equal(t, []string{"acquire", "release"}, fs.masters[0].commands())
 		require.Empty(t, fs.masters[1].commands())

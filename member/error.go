@@ -60,7 +60,6 @@ var (
 	ErrBroken = errors.New("connection broke")
 	// Unknown: the stall watchdog ended the connection
 	ErrStalled = errors.New("member stopped answering")
-	ErrEnded   = errors.New("attempt has ended") // NotSent again: not repeated after NOSCRIPT
 )
 
 // ErrTokensExhausted: a member's counter of tokens has reached 2^53, beyond which numbers in

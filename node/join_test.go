@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -442,7 +443,7 @@ func TestRefusedBatchIsNotRepeatedBehindItsRelease(t *testing.T) {
 	calls[1].Ended = &ended
 	together(n, calls...)
 	calls[0].is(t, member.Answered)
-	calls[1].is(t, member.NotSent, member.ErrEnded)
+	calls[1].is(t, member.NotSent, ability.ErrEnded)
 	calls[2].is(t, member.Answered)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -189,7 +190,7 @@ func TestEndedAttemptIsNotRepaired(t *testing.T) {
 		ended.Store(true)
 		release := submit(n, "DEL", "k")
 		answer()
-		acquire.is(t, member.NotSent, member.ErrEnded)
+		acquire.is(t, member.NotSent, ability.ErrEnded)
 		<-release.done
 		synctest.Wait()
 		f.expect(t, "order", "EVALSHA "+scriptSHA(setScript)+" 1 k v", "DEL k")
@@ -206,7 +207,7 @@ func TestCallOfAnEndedGenerationIsNotRepaired(t *testing.T) {
 		submitAll(n, acquire, release)
 		n.change(func(p *published) { p.state.Gen++ })
 		answer()
-		acquire.is(t, member.NotSent, member.ErrEnded)
+		acquire.is(t, member.NotSent, ability.ErrEnded)
 		release.is(t, member.Answered)
 		require.NotContains(t, strings.Join(f.take(), "\n"), "EVAL "+setScript)
 	})

@@ -32,7 +32,7 @@ func New(c Config) (*Node, error) {
 	n.accepting, n.refuse = context.WithCancel(n.ctx)
 	n.errOverflow = fmt.Errorf("%s: %w", n.name, member.ErrOverflow)
 	n.errClosed = fmt.Errorf("%s: %w", n.name, member.ErrClosed)
-	n.errEnded = fmt.Errorf("%s: %w", n.name, member.ErrEnded)
+	n.errEnded = fmt.Errorf("%s: %w", n.name, ability.ErrEnded)
 	n.owed = newOwed(c.PingInterval/16, c.PingInterval, func() { n.dropped.Store(true) })
 	if c.MinReplicasAck > 0 {
 		n.waits = resp.Command("WAIT", strconv.Itoa(c.MinReplicasAck), strconv.FormatInt(ackPatience.Milliseconds(), 10))

@@ -11,6 +11,5 @@
 // and until when.
 //
 // Start at Decide in tally.go, which is the whole rule. round.go asks and counts, alarm.go
-// ends the waits whose time is over, and set.go names the members asked. error.go is the error in which a lost round
-// names every member's cause.
+// ends the waits whose time is over. error.go is the error in which a lost round names every member's cause.
 package quorum

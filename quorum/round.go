@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/ability"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -26,7 +27,7 @@ type Question struct {
 	// Sent was taken before the first call was submitted: validity counts from here.
 	Sent time.Time
 	TTL  time.Duration // what the question asks for, and for how long after Sent an answer is of use; 0: always
-	To   Set           // the members asked; the others count as lost votes
+	To   memberset.Set // the members asked; the others count as lost votes
 	// Deny is how many plain refusals decide the round as well, when it cannot be won any more; 0:
 	// the first answer by which it cannot be won decides it. A refusal is plain if it has no error.
 	Deny  int32
@@ -206,7 +207,7 @@ const Patience = 4
 // the round then. Zero: nobody can tell.
 func (r *Round) silentAt(since time.Time, timeout time.Duration) (at time.Time) {
 	r.mu.Lock()
-	open, few := Set(0), max(1, min(r.Need-r.yes, r.yes+r.open-r.Need+1)) // so many decide
+	open, few := memberset.Set(0), max(1, min(r.Need-r.yes, r.yes+r.open-r.Need+1)) // so many decide
 	for i, v := range r.votes {
 		if v == Open {
 			open = open.With(i)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -90,7 +91,7 @@ func fakes(n int) ([]*fake, []member.Member) {
 }
 
 func start(ms []member.Member, j Judge) *Round {
-	return new(Rounds).Start(ms, &Question{To: All(len(ms)), Need: member.Majority(len(ms)), Judge: j, Command: member.Command{Cmd: []byte("x")}})
+	return new(Rounds).Start(ms, &Question{To: memberset.All(len(ms)), Need: member.Majority(len(ms)), Judge: j, Command: member.Command{Cmd: []byte("x")}})
 }
 
 // decided waits for a round so long at most, and makes sure how it ends.
@@ -170,7 +171,7 @@ func TestRoundDecidedInsideSubmitWakesItsCaller(t *testing.T) {
 
 func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	fs, ms := fakes(3)
-	r := new(Rounds).Start(ms, &Question{To: Set(0).With(1), Need: 1, Judge: &judge{}})
+	r := new(Rounds).Start(ms, &Question{To: memberset.Set(0).With(1), Need: 1, Judge: &judge{}})
 	defer r.Free()
 	require.Empty(t, fs[0].got)
 	require.Empty(t, fs[2].got)
@@ -188,7 +189,7 @@ func TestRoundsAreRecycledClean(t *testing.T) {
 	var pool Rounds
 	for i := range 200 {
 		cmd := []byte(strings.Repeat("c", i))
-		r := pool.Start(ms, &Question{To: All(3), Need: 2, Judge: &judge{}, Command: member.Command{Cmd: cmd}})
+		r := pool.Start(ms, &Question{To: memberset.All(3), Need: 2, Judge: &judge{}, Command: member.Command{Cmd: cmd}})
 		for k := range cmd {
 			cmd[k] = '!' // the caller's buffer is its own again
 		}
@@ -227,10 +228,10 @@ func TestRoundsThatStartTogetherAreDecidedApart(t *testing.T) {
 	fs, ms := fakes(3)
 	g := &grouped{fake: fs[1]}
 	ms[1] = g
-	question := func(cmd string, to Set) Question {
+	question := func(cmd string, to memberset.Set) Question {
 		return Question{To: to, Need: 2, Judge: &judge{}, Command: member.Command{Cmd: []byte(cmd)}}
 	}
-	rounds := new(Rounds).StartAll(ms, []Question{question("x", All(3)), question("y", All(3).Without(0)), question("z", All(3))})
+	rounds := new(Rounds).StartAll(ms, []Question{question("x", memberset.All(3)), question("y", memberset.All(3).Without(0)), question("z", memberset.All(3))})
 	asked := func(f *fake) (out []string) {
 		for _, c := range f.got {
 			out = append(out, string(c.Cmd))
@@ -253,7 +254,7 @@ func TestRoundsThatStartTogetherAreDecidedApart(t *testing.T) {
 		rounds[i].Free()
 	}
 	fs[2].answer(member.Answered, nil)
-	one := new(Rounds).StartAll(ms, []Question{question("alone", All(3))})[0]
+	one := new(Rounds).StartAll(ms, []Question{question("alone", memberset.All(3))})[0]
 	require.Equal(t, []int{3}, g.groups, "one call is no group")
 	one.Free()
 	require.Empty(t, new(Rounds).StartAll(ms, nil))
@@ -273,7 +274,7 @@ func TestRoundsFromManyGoroutines(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 500 {
-				r := pool.Start(async, &Question{To: All(5), Need: 3, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
+				r := pool.Start(async, &Question{To: memberset.All(5), Need: 3, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
 				v, err := r.Wait(t.Context(), time.Now(), time.Minute)
 				assert.False(t, v != Won || err != nil, "%v %v", v, err)
 				r.Free()
@@ -330,7 +331,7 @@ func TestRoundThatRefusalsDecide(t *testing.T) {
 	down := errors.New("down")
 	ask := func() ([]*fake, *Round) {
 		fs, ms := fakes(3)
-		return fs, new(Rounds).Start(ms, &Question{To: All(3), Need: 2, Deny: 2, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
+		return fs, new(Rounds).Start(ms, &Question{To: memberset.All(3), Need: 2, Deny: 2, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
 	}
 	fs, r := ask()
 	fs[0].answer(member.NotSent, down)

@@ -41,18 +41,6 @@ const (
 	Lost
 )
 
-func (v Verdict) String() string {
-	switch v {
-	case Undecided:
-		return "undecided"
-	case Won:
-		return "won"
-	case Lost:
-		return "lost"
-	}
-	return "invalid verdict"
-}
-
 // Decide is the whole rule: it takes the yes votes, the votes still open, and the number needed.
 func Decide(yes, open, need int) Verdict {
 	switch {

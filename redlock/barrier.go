@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/latch"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -146,7 +146,7 @@ func (b *Barrier) gaveUp(ctx context.Context, err error) error {
 }
 
 // question implements watcher.
-func (b *Barrier) question(buf *[]byte, to quorum.Set, watch string, entry time.Duration) member.Command {
+func (b *Barrier) question(buf *[]byte, to memberset.Set, watch string, entry time.Duration) member.Command {
 	b.mu.Lock()
 	t := script.BarrierTerms{Parties: int64(b.l.count), Life: b.l.terms.life, Party: b.party, Watch: watch}
 	t.Round, t.Before, t.Digest = b.core.Round()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
@@ -119,11 +120,11 @@ func (h *hold) downgradeAt(i int) {
 	h.mu.Lock()
 	h.b.Submitted(i)
 	h.mu.Unlock()
-	h.submitDowngrade(quorum.Set(0).With(i), h.terms.ttl, true).Free()
+	h.submitDowngrade(memberset.Set(0).With(i), h.terms.ttl, true).Free()
 	h.overtaken(i)
 }
 
-func (h *hold) submitDowngrade(to quorum.Set, ttl time.Duration, late bool) *quorum.Round {
+func (h *hold) submitDowngrade(to memberset.Set, ttl time.Duration, late bool) *quorum.Round {
 	cmd := h.c.buffer()
 	command := h.wire.Downgrade(cmd, h.owner, ttl)
 	r := h.c.rounds.Start(h.c.members, &quorum.Question{

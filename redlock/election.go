@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -58,7 +59,7 @@ type electionHooks struct{ plain }
 
 func (electionHooks) renewed(l *lease) { l.proclaimAgain() }
 
-func (electionHooks) ending(h *hold, to quorum.Set, late bool) { h.lastWord(to, late) }
+func (electionHooks) ending(h *hold, to memberset.Set, late bool) { h.lastWord(to, late) }
 
 // Election returns the election of a name. Names and options are those of Mutex, but for Fair and
 // As, with which every call returns ErrInput. Without options, the client renews the lease of a
@@ -258,7 +259,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	cmd := c.buffer()
 	command := wire.Observe(cmd, "", 0)
 	r := c.rounds.Start(c.members, &quorum.Question{
-		Op: opObserve, Sent: time.Now(), To: quorum.All(len(c.members)), Need: len(c.members), Judge: p, Command: command,
+		Op: opObserve, Sent: time.Now(), To: memberset.All(len(c.members)), Need: len(c.members), Judge: p, Command: command,
 	})
 	c.buffers.Put(cmd)
 	defer r.Free()
@@ -458,7 +459,7 @@ func (h *hold) proclaim(token, seq int64, value []byte, late bool, j quorum.Judg
 	cmd := h.c.buffer()
 	command := h.wire.Proclaim(cmd, h.owner, token, seq, 2*h.c.cfg.MaxTTL, value)
 	r := h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opProclaim, Sent: time.Now(), To: quorum.All(len(h.c.members)), Need: h.c.need, Judge: j,
+		Op: opProclaim, Sent: time.Now(), To: memberset.All(len(h.c.members)), Need: h.c.need, Judge: j,
 		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
 	})
 	h.c.buffers.Put(cmd)
@@ -502,7 +503,7 @@ func (l *lease) proclaimAgain() {
 
 // lastWord resigns at members to which the release of the hold is about to be submitted. A session
 // keeps the order: behind the release the vote would be another's, and nobody would be told.
-func (h *hold) lastWord(to quorum.Set, late bool) {
+func (h *hold) lastWord(to memberset.Set, late bool) {
 	w := speakersOf.of(h.c).take(h)
 	switch {
 	case w == nil && h.n != 0:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -87,7 +88,7 @@ func (k *keeper) extendAll(ctx context.Context, items []renewItem) (failed []*Qu
 type extension struct {
 	renewal
 	all  chan struct{} // capacity 1: all leases are decided, or all members have been heard
-	ears quorum.Set    // the members that have been; guarded by the renewal's mutex
+	ears memberset.Set // the members that have been; guarded by the renewal's mutex
 }
 
 // Judge implements quorum.Judge.

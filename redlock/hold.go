@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
@@ -44,14 +45,14 @@ type hold struct {
 	released bool          // the release has been submitted
 	left     bool          // Close need not wait for it any more
 	over     core.Ended    // the lease has ended, or the attempt was abandoned: it may be released
-	behind   quorum.Set    // members to be released once more when it has been submitted
+	behind   memberset.Set // members to be released once more when it has been submitted
 }
 
 // name is that of the lock.
 func (h *hold) name() string { return h.c.cfg.nameOf(h.wire.Name) }
 
 // lift brings members whose votes are not those of the lease into step. Nobody waits for it.
-func (h *hold) lift(to quorum.Set, token int64, now time.Time) {
+func (h *hold) lift(to memberset.Set, token int64, now time.Time) {
 	h.terms.kind.mend(h, to, token, now)
 }
 
@@ -61,7 +62,7 @@ func (h *hold) raiseLate(i int, token int64) {
 	h.mu.Lock()
 	h.b.Submitted(i)
 	h.mu.Unlock()
-	h.lift(quorum.Set(0).With(i), token, time.Now())
+	h.lift(memberset.Set(0).With(i), token, time.Now())
 }
 
 // Judge books an answer, on the goroutine that read it.
@@ -199,7 +200,7 @@ func (c *Client) releaseAll(holds []*hold, late bool) []*quorum.Round {
 }
 
 // owed begins the release, and says to whom it is to go: to nobody while the hold has a lease that has not ended.
-func (h *hold) owed() (to quorum.Set) {
+func (h *hold) owed() (to memberset.Set) {
 	h.ended.Store(true)
 	h.mu.Lock()
 	h.wake = nil
@@ -264,7 +265,7 @@ func (h *hold) overtaken(i int) {
 	case heir != nil:
 		heir.owes(i)
 	case released:
-		h.submitRelease(quorum.Set(0).With(i), true).Free()
+		h.submitRelease(memberset.Set(0).With(i), true).Free()
 	}
 }
 
@@ -281,7 +282,7 @@ func (h *hold) releaseFormer(late bool) {
 	held, longest := h.b.Permits(), max(h.longest, h.c.cfg.Entry)
 	h.mu.Unlock()
 	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opRelease, Sent: now, To: quorum.All(len(h.c.members)), Need: h.b.Need(), Judge: withdrawal{},
+		Op: opRelease, Sent: now, To: memberset.All(len(h.c.members)), Need: h.b.Need(), Judge: withdrawal{},
 		Command:  h.holding(held).Release(cmd, h.former, ""),
 		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
 	}).Free()
@@ -355,7 +356,7 @@ func (h *hold) register(s *wait.Step, now time.Time) *quorum.Round {
 // yield gives up the votes of a step: they count no more.
 func (h *hold) yield(s *wait.Step, now time.Time) {
 	for _, o := range s.Offers {
-		h.ask(opYield, quorum.Set(0).With(o.Member), now, h.b.Part(), func(b *[]byte) member.Command {
+		h.ask(opYield, memberset.Set(0).With(o.Member), now, h.b.Part(), func(b *[]byte) member.Command {
 			return h.wire.Yield(b, h.owner, o.Given.Token(), h.b.Part(), h.c.cfg.Entry, o.Ticket)
 		}, false).Free()
 	}
@@ -368,7 +369,7 @@ func (h *hold) claim(s *wait.Step, now time.Time) {
 		ttl = h.b.Part()
 	}
 	for _, o := range s.Offers {
-		h.ask(opClaim, quorum.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
+		h.ask(opClaim, memberset.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
 			return h.wire.Claim(b, h.owner, o.Given.List(), o.Slots, ttl, h.c.cfg.Entry, h.b.Waited())
 		}, false).Free()
 	}
@@ -378,7 +379,7 @@ func (h *hold) claim(s *wait.Step, now time.Time) {
 }
 
 // ask submits one question about the hold to some members.
-func (h *hold) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, encode func(*[]byte) member.Command, late bool) *quorum.Round {
+func (h *hold) ask(op string, to memberset.Set, sent time.Time, ttl time.Duration, encode func(*[]byte) member.Command, late bool) *quorum.Round {
 	cmd := h.c.buffer()
 	command := encode(cmd)
 	r := h.c.rounds.Start(h.c.members, &quorum.Question{
@@ -390,7 +391,7 @@ func (h *hold) ask(op string, to quorum.Set, sent time.Time, ttl time.Duration, 
 }
 
 // raise lifts the counters of members to the token.
-func (h *hold) raise(to quorum.Set, token int64, now time.Time, late bool) *quorum.Round {
+func (h *hold) raise(to memberset.Set, token int64, now time.Time, late bool) *quorum.Round {
 	return h.ask(opRaise, to, now, h.terms.ttl, func(b *[]byte) member.Command { return h.having().Raise(b, h.owner, token) }, late)
 }
 
@@ -406,7 +407,7 @@ func (h *hold) holding(p permit.List) *script.Lock {
 	return &l
 }
 
-func (h *hold) submitRelease(to quorum.Set, late bool) *quorum.Round {
+func (h *hold) submitRelease(to memberset.Set, late bool) *quorum.Round {
 	cmd := h.c.buffer()
 	var q quorum.Question
 	h.leaving(&q, to, late, cmd)
@@ -416,7 +417,7 @@ func (h *hold) submitRelease(to quorum.Set, late bool) *quorum.Round {
 }
 
 // leaving writes into q what a release asks, encoded into a buffer.
-func (h *hold) leaving(q *quorum.Question, to quorum.Set, late bool, buf *[]byte) {
+func (h *hold) leaving(q *quorum.Question, to memberset.Set, late bool, buf *[]byte) {
 	h.mu.Lock()
 	hint, held, longest := h.b.Hint(), h.b.Permits(), max(h.longest, h.c.cfg.Entry)
 	if h.b.Waited() {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/internal/memberset"
 )
 
 // keeper renews and ends the leases of a client. It never waits for a member and calls nothing of
@@ -29,10 +29,10 @@ type keeper struct {
 
 	mu     sync.Mutex // guards the fields below and pos, gone, queued of every lease
 	leases leaseHeap
-	queue  []*lease   // to be renewed now
-	back   quorum.Set // members that vote again: they may lack leases
-	armed  time.Time  // when run looks again; zero: when poked
-	wall   time.Time  // a reading since which wall and monotonic clock have run together
+	queue  []*lease      // to be renewed now
+	back   memberset.Set // members that vote again: they may lack leases
+	armed  time.Time     // when run looks again; zero: when poked
+	wall   time.Time     // a reading since which wall and monotonic clock have run together
 	ended  bool
 	used   bool // a lease was put since run has looked
 }
@@ -194,7 +194,7 @@ func (l *lease) ask(now time.Time) (held, ask bool) {
 func (k *keeper) renewing() {
 	defer close(k.paused)
 	var lacking []*lease // that may lack votes of the members in at
-	var at quorum.Set
+	var at memberset.Set
 	for {
 		select {
 		case <-k.asked:
@@ -239,7 +239,7 @@ func (k *keeper) votesAgain(i int) {
 
 // regain asks some members for the votes that leases lack there, and returns the leases for which it will when others have
 // been answered: a member's queue has room for a few thousand calls, and renewals need some of it.
-func (k *keeper) regain(leases []*lease, back quorum.Set) (rest []*lease) {
+func (k *keeper) regain(leases []*lease, back memberset.Set) (rest []*lease) {
 	for n, l := range leases {
 		if k.rejoins.Load() >= atOnce {
 			return leases[n:]
@@ -248,7 +248,7 @@ func (k *keeper) regain(leases []*lease, back quorum.Set) (rest []*lease) {
 		if ttl <= 0 {
 			continue
 		}
-		to := quorum.Set(0)
+		to := memberset.Set(0)
 		for i := range k.c.members {
 			if back.Has(i) && k.c.briefOf(i, l.hold.wire.Slot()).Votes && l.hold.lacks(i, now) {
 				to = to.With(i)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -354,7 +355,7 @@ func TestReleaseIsOwedForAsLongAsTheEntryMayLive(t *testing.T) {
 		for start, owed := range map[wait.Start]time.Duration{wait.TryOnce: c.cfg.Entry, wait.WaitFirst: 4 * c.cfg.Entry} {
 			a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Second}, wait.Past{Start: start}, nil)
 			var q quorum.Question
-			a.leaving(&q, quorum.All(1), false, c.buffer())
+			a.leaving(&q, memberset.All(1), false, c.buffer())
 			require.Equal(t, owed+time.Second, time.Until(q.Delivery.OweUntil))
 			a.abandon()
 		}

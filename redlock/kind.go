@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
@@ -65,9 +65,9 @@ type hooks interface {
 	// told is told of a limit that a member has stored.
 	told(h *hold, stored int64)
 	// mend brings members into step whose votes are not those of the lease. Nobody waits for it.
-	mend(h *hold, to quorum.Set, token int64, now time.Time)
+	mend(h *hold, to memberset.Set, token int64, now time.Time)
 	// ending is told before the release of a hold is submitted to those members. late is that of the release.
-	ending(h *hold, to quorum.Set, late bool)
+	ending(h *hold, to memberset.Set, late bool)
 	// left is told when the release of a hold has been submitted.
 	left(h *hold)
 }
@@ -98,11 +98,11 @@ func (plain) regained(*hold, int) {}
 
 func (plain) told(*hold, int64) {}
 
-func (plain) mend(h *hold, to quorum.Set, token int64, now time.Time) {
+func (plain) mend(h *hold, to memberset.Set, token int64, now time.Time) {
 	h.raise(to, token, now, true).Free()
 }
 
-func (plain) ending(*hold, quorum.Set, bool) {}
+func (plain) ending(*hold, memberset.Set, bool) {}
 
 func (plain) left(*hold) {}
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/latch"
@@ -392,7 +393,7 @@ func (r *latchRound) lead(ctx, in context.Context, over func(states []member.Sta
 // mine reports whether this client is to repair the members. All that wait notice at the same moment that
 // members differ, and one of them is enough: of so many watches as a member has, each is chosen with the same
 // chance. If none is, or several are, the next two answers of each member tell.
-func (r *latchRound) mine(ctx context.Context, to quorum.Set) bool {
+func (r *latchRound) mine(ctx context.Context, to memberset.Set) bool {
 	watches := make([]int, len(r.c.members))
 	each(len(watches), func(i int) {
 		if !to.Has(i) {
@@ -408,7 +409,7 @@ func (r *latchRound) mine(ctx context.Context, to quorum.Set) bool {
 }
 
 // repair reads what members have, joins it, and tells each what it lacks.
-func (r *latchRound) repair(ctx context.Context, to quorum.Set) {
+func (r *latchRound) repair(ctx context.Context, to memberset.Set) {
 	pages := r.read(ctx, to)
 	r.mu.Lock()
 	for _, p := range pages {
@@ -458,7 +459,7 @@ type latchPages struct {
 }
 
 // read reads what members have, at once. A member that is not in to has errNotAsked.
-func (r *latchRound) read(ctx context.Context, to quorum.Set) []latchPages {
+func (r *latchRound) read(ctx context.Context, to memberset.Set) []latchPages {
 	all := make([]latchPages, len(r.c.members))
 	each(len(all), func(i int) {
 		if !to.Has(i) {
@@ -526,7 +527,7 @@ func (r *latchRound) remaining(ctx context.Context) (int, error) {
 }
 
 // voters are the members that vote.
-func voters(states []member.State) (to quorum.Set) {
+func voters(states []member.State) (to memberset.Set) {
 	for i, st := range states {
 		if st.Votes {
 			to = to.With(i)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/latch"
@@ -326,7 +327,7 @@ func (r *latchRound) watched(in context.Context) (*watch, error) {
 }
 
 // question implements watcher.
-func (r *latchRound) question(buf *[]byte, to quorum.Set, watch string, entry time.Duration) member.Command {
+func (r *latchRound) question(buf *[]byte, to memberset.Set, watch string, entry time.Duration) member.Command {
 	r.mu.Lock()
 	terms := r.terms
 	for i := range r.asked {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -128,7 +129,7 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 		j := &limits{c: c, slot: lock.Slot(), gens: make([]uint64, len(c.members)), clocks: make([]int64, len(c.members))}
 		cmd, sent := c.buffer(), time.Now()
 		r := c.rounds.Start(c.members, &quorum.Question{
-			Op: op, Sent: sent, To: quorum.All(len(c.members)), Need: c.need, Judge: j, Command: lock.Limit(cmd, stored),
+			Op: op, Sent: sent, To: memberset.All(len(c.members)), Need: c.need, Judge: j, Command: lock.Limit(cmd, stored),
 		})
 		c.buffers.Put(cmd)
 		v, cause := r.Wait(ctx, sent, c.cfg.MemberTimeout)
@@ -161,7 +162,7 @@ type limits struct {
 
 	mu       sync.Mutex
 	greatest int64
-	said     quorum.Set
+	said     memberset.Set
 	gens     []uint64 // of those that said something
 	clocks   []int64  // their times, µs
 }

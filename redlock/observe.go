@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -88,7 +88,7 @@ func newObserver(e *Election) *observer {
 }
 
 // question implements watcher.
-func (o *observer) question(buf *[]byte, _ quorum.Set, watch string, entry time.Duration) member.Command {
+func (o *observer) question(buf *[]byte, _ memberset.Set, watch string, entry time.Duration) member.Command {
 	return o.wire.Observe(buf, watch, entry)
 }
 

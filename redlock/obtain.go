@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
@@ -278,7 +279,7 @@ func (c *Client) comesBack(ctx context.Context, at uint16, err error, began time
 	if !errors.As(err, &e) || e.kind != ErrNoQuorum && e.kind != ErrQuarantined {
 		return false
 	}
-	lost, had := quorum.Set(0), 0
+	lost, had := memberset.Set(0), 0
 	for i, v := range e.Votes {
 		switch {
 		case v.Vote == quorum.Yes:

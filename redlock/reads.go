@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
@@ -52,15 +52,15 @@ type readHold struct {
 	shard *readShard
 
 	// Guarded by the shard's mutex. The first two never change once the hold is formed.
-	lease   *lease     // nil: it is being formed
-	in      quorum.Set // members whose votes counted for it
+	lease   *lease        // nil: it is being formed
+	in      memberset.Set // members whose votes counted for it
 	shares  []*share
 	waiting []*reader     // callers, while it is being formed
 	over    bool          // that lease has ended, or is about to: there are no more shares
 	warned  *hold         // that a writer was last heard to wait behind
 	seen    time.Time     // when the last question was sent to which a majority answered that nobody waits
 	asked   time.Time     // when a question was sent to which idle answered so
-	idle    quorum.Set    // members
+	idle    memberset.Set // members
 	limit   time.Time     // before which no share that the keeper does not have ends by its own limit; zero: none does
 	asking  chan struct{} // closed when the answers to a question are there; nil: none is asked
 }

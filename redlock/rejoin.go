@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
@@ -53,7 +54,7 @@ func (h *hold) lacks(i int, now time.Time) bool {
 // regain asks members to give the lease back, outside of a renewal. A semaphore's free the owner's
 // other slots and its place in line, and give it the slots of the lease if these are free. For those
 // that are another's there, they keep a wish for that long; members of other locks do so for the TTL.
-func (h *hold) regain(to quorum.Set, ttl, wish time.Duration) {
+func (h *hold) regain(to memberset.Set, ttl, wish time.Duration) {
 	if !h.c.alive.enter() {
 		return
 	}
@@ -82,7 +83,7 @@ func (h *hold) regain(to quorum.Set, ttl, wish time.Duration) {
 }
 
 // adoptFirst has members that an adoption has not reached move the vote, which is the former owner's still.
-func (h *hold) adoptFirst(cmd *[]byte, to quorum.Set, ttl time.Duration, now time.Time) {
+func (h *hold) adoptFirst(cmd *[]byte, to memberset.Set, ttl time.Duration, now time.Time) {
 	if h.former == "" {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
@@ -55,7 +56,7 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 	cmd := k.c.buffer()
 	command := n.encode(cmd)
 	r := k.c.rounds.Start(k.c.members, &quorum.Question{
-		Op: opExtend, Sent: now, TTL: n.items[0].TTL(), To: quorum.All(len(k.c.members)), Need: k.c.need, Judge: j,
+		Op: opExtend, Sent: now, TTL: n.items[0].TTL(), To: memberset.All(len(k.c.members)), Need: k.c.need, Judge: j,
 		Command:  command,
 		Delivery: delivery,
 	})
@@ -248,7 +249,7 @@ func (n *renewal) rejoin(j, i int) {
 		return
 	}
 	defer n.k.c.alive.leave() // not before what overtaken makes of it is submitted
-	to := quorum.Set(0).With(i)
+	to := memberset.Set(0).With(i)
 	h := l.hold
 	now := time.Now()
 	if !l.alive(now) || !h.takes(1) {

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
@@ -59,9 +59,9 @@ type slotsSetter struct {
 	phase    uint8 // one of the below
 	mine     int64
 	greatest int64
-	said     quorum.Set
+	said     memberset.Set
 	gens     [schedMembers]uint64
-	open     quorum.Set // members that have not answered
+	open     memberset.Set // members that have not answered
 }
 
 const (

@@ -23,6 +23,7 @@ import (
 	"github.com/redquorum/redquorum/internal/cases"
 	"github.com/redquorum/redquorum/internal/explore"
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
@@ -152,11 +153,11 @@ type schedMsg struct {
 type schedRenewal struct {
 	sent         time.Time
 	ttl          time.Duration
-	yes, refused quorum.Set
+	yes, refused memberset.Set
 	verdict      quorum.Verdict
 	forced       bool // sent when a majority had been forced
 	adopts       bool
-	failed       quorum.Set // members that did not say, of an adoption
+	failed       memberset.Set // members that did not say, of an adoption
 }
 
 type schedClient struct {
@@ -164,10 +165,10 @@ type schedClient struct {
 	attempt  int // the number in the owner's name
 	name     string
 	b        wait.Ballot
-	raise    int64      // the token that is to be confirmed
-	token    int64      // the lease's
-	forced   quorum.Set // members at which the lease was taken by force
-	until    time.Time  // the lease's fields
+	raise    int64         // the token that is to be confirmed
+	token    int64         // the lease's
+	forced   memberset.Set // members at which the lease was taken by force
+	until    time.Time     // the lease's fields
 	limit    time.Time
 	renewAt  time.Time
 	renewals []schedRenewal
@@ -180,7 +181,7 @@ type schedClient struct {
 	began  int64               // won when the attempt began
 	places [schedMembers]int64 // that members have told the attempt, heard of or not
 	final  bool                // a majority of the members have it at its ticket
-	behind quorum.Set          // clients whose tickets were final when the attempt began
+	behind memberset.Set       // clients whose tickets were final when the attempt began
 
 	slotsClient
 	leaseClient
@@ -191,8 +192,8 @@ type schedClient struct {
 type schedWorld struct {
 	m       [schedMembers]*schedMember
 	c       [schedClients]*schedClient
-	own     quorum.Set // clients that are this world's
-	ballots quorum.Set // and have ballots of their own
+	own     memberset.Set // clients that are this world's
+	ballots memberset.Set // and have ballots of their own
 	used    struct {
 		splits, ticks, breaks, lost, cancels, extends, lapses, forgets, forced, gathers, downgrades, handoffs, stops int
 	}
@@ -884,7 +885,7 @@ func (s *search) regain(w *schedWorld, i int) {
 		}
 		cl, l := s.client(w, c), s.lease(c)
 		s.stubs[c].keeper.rejoins.Store(0)
-		s.stubs[c].keeper.regain([]*lease{l}, quorum.Set(0).With(i))
+		s.stubs[c].keeper.regain([]*lease{l}, memberset.Set(0).With(i))
 		cl.b = l.hold.b
 	}
 }
@@ -1143,7 +1144,7 @@ func (s *search) next(c int) (st wait.Step, skip bool) {
 		st, _ = p.Unraised(s.now, states)
 	case st.Do == wait.Raise && s.rules.raiseAnywhere:
 		p.RaiseEverywhere()
-		st.To = quorum.All(schedMembers)
+		st.To = memberset.All(schedMembers)
 	case st.Do == wait.Yield && s.rules.noYield:
 		s.count("splits")
 		for _, o := range st.Offers {
@@ -1184,7 +1185,7 @@ func (s *search) win(c int, a *attempt, st wait.Step) {
 }
 
 // wonToken looks at the token of a lease, and at the votes for it.
-func (s *search) wonToken(c int, in quorum.Set) {
+func (s *search) wonToken(c int, in memberset.Set) {
 	// Where members lose votes early, two attempts may hold at once, and the one that was overtaken may
 	// finish later: then a token must be above those given out before its attempt began, and none is given
 	// out twice.

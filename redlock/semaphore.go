@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -277,7 +278,7 @@ func (l *lease) gather() {
 		return
 	}
 	states := c.statesOf(h.wire.Slot())
-	to := quorum.Set(0)
+	to := memberset.Set(0)
 	h.mu.Lock()
 	for i := range states {
 		if h.b.Lacking().Has(i) && states[i].Votes {
@@ -292,7 +293,9 @@ func (l *lease) gather() {
 }
 
 // mend has members free what they have given beside the lease. It waits for nothing.
-func (permitHooks) mend(h *hold, to quorum.Set, _ int64, _ time.Time) { h.regain(to, h.terms.ttl, 0) }
+func (permitHooks) mend(h *hold, to memberset.Set, _ int64, _ time.Time) {
+	h.regain(to, h.terms.ttl, 0)
+}
 
 // told notes a stored limit that a member has told.
 func (permitHooks) told(h *hold, stored int64) { limitsOf.of(h.c).put(h.name(), stored) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -21,7 +22,7 @@ import (
 type watcher interface {
 	// question encodes what asks some members and registers the watch there for entry. If entry is
 	// 0, it withdraws the watch and asks nothing. It may be called from any goroutine.
-	question(buf *[]byte, to quorum.Set, watch string, entry time.Duration) member.Command
+	question(buf *[]byte, to memberset.Set, watch string, entry time.Duration) member.Command
 	// answered takes the reply of member i to a question that was submitted at sent. The reply is
 	// valid only during the call, and c.State is the member at the submission. again is when there
 	// will be something to ask before the next heartbeat; 0: not before. A reply that cannot be
@@ -121,7 +122,7 @@ func (w *watch) next(ctx context.Context) error {
 }
 
 // ask submits the question to some members. entry 0 withdraws the watch.
-func (w *watch) ask(to quorum.Set, now time.Time, entry time.Duration) {
+func (w *watch) ask(to memberset.Set, now time.Time, entry time.Duration) {
 	buf := w.c.buffer()
 	q := quorum.Question{
 		Op: w.op, Sent: now, TTL: entry, To: to, Need: w.c.need, Judge: w,

@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -27,7 +27,7 @@ type echoes struct {
 	drops bool
 }
 
-func (e *echoes) question(buf *[]byte, _ quorum.Set, _ string, entry time.Duration) member.Command {
+func (e *echoes) question(buf *[]byte, _ memberset.Set, _ string, entry time.Duration) member.Command {
 	word := "ask"
 	if entry == 0 {
 		word = "withdraw"

@@ -1,6 +1,13 @@
 package ability
 
-import "github.com/redquorum/redquorum/member"
+import (
+	"errors"
+
+	"github.com/redquorum/redquorum/member"
+)
+
+// ErrEnded: NotSent again, because the attempt of the call has begun its release. It is not repeated after NOSCRIPT.
+var ErrEnded = errors.New("attempt has ended")
 
 // Over reports whether the attempt of this call has begun its release.
 func Over(d *member.Delivery) bool { return d.Ended != nil && d.Ended.Load() }

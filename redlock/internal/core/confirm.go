@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
@@ -15,19 +16,19 @@ import (
 
 // raise is the question that confirms a token.
 type raise struct {
-	sent time.Time  // which it is
-	yes  quorum.Set // the members that have confirmed
+	sent time.Time     // which it is
+	yes  memberset.Set // the members that have confirmed
 }
 
 // Tally counts the votes in hand that are for the same: their set, the greatest token, how many have exactly that, and until
 // when a majority of them is trusted (the need-th latest of their ends).
-func (v *Votes) Tally(now time.Time, states []member.State) (in quorum.Set, token int64, exact int, until time.Time) {
+func (v *Votes) Tally(now time.Time, states []member.State) (in memberset.Set, token int64, exact int, until time.Time) {
 	in, most, exact := v.tally(now, states)
 	return in, most.token, exact, v.until(in)
 }
 
-func (v *Votes) tally(now time.Time, states []member.State) (in quorum.Set, most vote, exact int) {
-	var valid quorum.Set
+func (v *Votes) tally(now time.Time, states []member.State) (in memberset.Set, most vote, exact int) {
+	var valid memberset.Set
 	for i := range v.m {
 		if v.Valid(i, now, states) && v.Whole(i) {
 			valid = valid.With(i)
@@ -44,7 +45,7 @@ func (v *Votes) tally(now time.Time, states []member.State) (in quorum.Set, most
 }
 
 // until is the need-th latest of the ends of some votes, zero if there are fewer.
-func (v *Votes) until(in quorum.Set) time.Time {
+func (v *Votes) until(in memberset.Set) time.Time {
 	if in.Len() < v.need {
 		return time.Time{}
 	}
@@ -61,8 +62,8 @@ func (v *Votes) until(in quorum.Set) time.Time {
 
 // Grant is what a won attempt was worth when it was decided.
 type Grant struct {
-	In     quorum.Set // the members whose votes counted
-	Raised bool       // it took a second round
+	In     memberset.Set // the members whose votes counted
+	Raised bool          // it took a second round
 
 	token int64
 	until time.Time
@@ -113,7 +114,7 @@ func (v *Votes) Confirms(i int, a *Answer) bool {
 
 // Confirmed counts the votes that the raise has confirmed, as Tally does. A vote above the token came
 // after the one that was confirmed: another may have held the lock, and drawn as much, in between.
-func (v *Votes) Confirmed(now time.Time, states []member.State) (in quorum.Set, until time.Time) {
+func (v *Votes) Confirmed(now time.Time, states []member.State) (in memberset.Set, until time.Time) {
 	for i := range v.m {
 		if v.raise.yes.Has(i) && v.m[i].below(&v.agreed) && v.Valid(i, now, states) {
 			in = in.With(i)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
@@ -122,7 +123,7 @@ func (p Probe) Believe(i int, token int64, end time.Time, server int64) {
 }
 
 // ProbeGrant is what an attempt is taken to have won.
-func ProbeGrant(token int64, until time.Time, in quorum.Set, raised bool) Grant {
+func ProbeGrant(token int64, until time.Time, in memberset.Set, raised bool) Grant {
 	return Grant{In: in, Raised: raised, token: token, until: until}
 }
 
@@ -138,13 +139,13 @@ func ProbeTerm(until, limit time.Time, drift float64) Term {
 }
 
 // ProbeCount is a count that has heard those members.
-func ProbeCount(c Count, yes, refused quorum.Set, v quorum.Verdict) Count {
+func ProbeCount(c Count, yes, refused memberset.Set, v quorum.Verdict) Count {
 	c.yes, c.refused, c.verdict = yes, refused, uint8(v)
 	return c
 }
 
 // Heard returns the members that have said each, as ProbeCount takes them.
-func (c *Count) Heard() (yes, refused quorum.Set) { return c.yes, c.refused }
+func (c *Count) Heard() (yes, refused memberset.Set) { return c.yes, c.refused }
 
 // Restore sets member i back to what it was.
 func (p Probe) Restore(i int, before *Votes) { p.m[i] = before.m[i] }

@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -12,8 +13,8 @@ import (
 // Count is what the members say of one lease in answer to one question.
 type Count struct {
 	ttl     time.Duration // for which they were asked to keep it
-	yes     quorum.Set
-	refused quorum.Set // once refused: a member that takes the lease back does not undo its refusal
+	yes     memberset.Set
+	refused memberset.Set // once refused: a member that takes the lease back does not undo its refusal
 	need    uint8
 	verdict uint8 // a quorum.Verdict, by which the lease is renewed or has ended
 

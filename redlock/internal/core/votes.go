@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
@@ -153,7 +153,7 @@ func (x *vote) equals(y *vote) bool {
 }
 
 // greatest returns what some members have voted for alike, with the greatest token of each slot.
-func (v *Votes) greatest(in quorum.Set) (most vote) {
+func (v *Votes) greatest(in memberset.Set) (most vote) {
 	for i := range v.m {
 		switch x := &v.m[i].vote; {
 		case !in.Has(i):
@@ -172,7 +172,7 @@ func (v *Votes) greatest(in quorum.Set) (most vote) {
 }
 
 // Most returns the largest set of members, of those given, whose votes are for the same.
-func (v *Votes) Most(of quorum.Set) (best quorum.Set) {
+func (v *Votes) Most(of memberset.Set) (best memberset.Set) {
 	if v.terms.Slots == 0 {
 		return of // all are for the lock as a whole
 	}
@@ -180,7 +180,7 @@ func (v *Votes) Most(of quorum.Set) (best quorum.Set) {
 		if !of.Has(i) || best.Has(i) {
 			continue
 		}
-		in := quorum.Set(0)
+		in := memberset.Set(0)
 		for k := range v.m {
 			if of.Has(k) && v.Alike(k, i) {
 				in = in.With(k)

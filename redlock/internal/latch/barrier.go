@@ -1,8 +1,8 @@
 package latch
 
 import (
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // Barrier is what one party knows of a barrier, and which round it is in.
@@ -24,7 +24,7 @@ type Barrier struct {
 	digest  int64 // of the parties of before; 0: none
 	mine    bool  // an earlier Wait may have arrived in the round: its outcome is owed
 	at      []party
-	refuses quorum.Set // the members that do not count the party, by the last verdict
+	refuses memberset.Set // the members that do not count the party, by the last verdict
 }
 
 // party is what a member said last, in the round that this party is in.

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/explore"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // Every schedule of a few clients and members, breadth first. The clients are Latches; the members are
@@ -24,7 +24,7 @@ type site struct {
 	round, count, sum, digest int64
 	ids                       map[string]int64
 	open                      bool
-	watches                   quorum.Set // awaiters
+	watches                   memberset.Set // awaiters
 	gen                       uint64
 }
 
@@ -35,7 +35,7 @@ func (s *site) state() State {
 func hashOf(id string) int64 { return int64(id[0]) * 7919 }
 
 // call is arrive or await at a member: watch is -1, or the awaiter.
-func (s *site) call(r rules, round, count int64, open bool, arrivals []Arrival, watch int) (after site, told quorum.Set) {
+func (s *site) call(r rules, round, count int64, open bool, arrivals []Arrival, watch int) (after site, told memberset.Set) {
 	after = *s
 	switch {
 	case r.oneRound: // no rounds: what a member has is of any use
@@ -239,7 +239,7 @@ func (w *world) next(emit func(step explore.Step, n *world)) {
 					if b.Open {
 						count = 0
 					}
-					after, told := n.sites[m], quorum.Set(0)
+					after, told := n.sites[m], memberset.Set(0)
 					if !b.Known || after.round >= 0 {
 						after, told = n.sites[m].call(w.b.rules, 2, count, b.Open, b.Arrivals, -1)
 					}
@@ -319,7 +319,7 @@ func (w *world) next(emit func(step explore.Step, n *world)) {
 }
 
 // push tells awaiters; one that is lost is a schedule in which they hear it later.
-func (w *world) push(m int, told quorum.Set) {
+func (w *world) push(m int, told memberset.Set) {
 	for i := range w.clients {
 		if told.Has(i) && !w.clients[i].done {
 			w.own(i).Pushed(m, 2, w.states()[m])

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // Terms are what a Latch is to know.
@@ -214,7 +214,7 @@ func (l *Latch) reached() { l.open = l.open || l.count > 0 && l.sum >= l.count }
 
 // Batch is one call: the arrivals to tell, or that the latch is open.
 type Batch struct {
-	To       quorum.Set
+	To       memberset.Set
 	Open     bool
 	Known    bool // with Open: these members have had the round, so one that has none has had it deleted
 	Arrivals []Arrival
@@ -356,7 +356,7 @@ func (l *Latch) Pushed(i int, round int64, from member.State) {
 // Unequal returns the members whose arrivals are to be read and joined: those that vote, if two of
 // them lack what the other has, and nothing new came between their last two answers. A member that
 // is behind only because arrivals are under way catches up by itself.
-func (l *Latch) Unequal(states []member.State) (out quorum.Set) {
+func (l *Latch) Unequal(states []member.State) (out memberset.Set) {
 	first, unequal := -1, false
 	for i := range l.at {
 		p := &l.at[i]

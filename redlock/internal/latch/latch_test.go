@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 var begin = time.Unix(1_700_000_000, 0)
@@ -21,7 +21,7 @@ func votingAt(gens ...uint64) []member.State {
 	return out
 }
 
-func set(members ...int) (out quorum.Set) {
+func set(members ...int) (out memberset.Set) {
 	for _, i := range members {
 		out = out.With(i)
 	}
@@ -114,7 +114,7 @@ func TestArrivalsThatComeMeanwhileTravelTogetherInOrder(t *testing.T) {
 
 func TestUnequalMembersAreReadWhenNothingIsUnderWay(t *testing.T) {
 	l, states := New(3, terms), votingAt(1, 1, 1)
-	hear := func(sums ...int64) quorum.Set {
+	hear := func(sums ...int64) memberset.Set {
 		for i, sum := range sums {
 			l.Heard(i, said(sum), states[i].Brief, l.Life())
 		}

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
@@ -45,10 +45,10 @@ type Ballot struct {
 	// While waiting.
 	asked     time.Time     // last submission of wait to all
 	notYet    time.Time     // do not ask before: a former attempt found that asking was in vain
-	doubt     quorum.Set    // members that did not answer then, until they do
-	unheard   quorum.Set    // members that could not be asked, or did not answer, when the attempt ended for want of a majority
-	off       quorum.Set    // members that could not be waited at: they are asked when they can be
-	woken     quorum.Set    // members that can be waited at again, and have not been asked since
+	doubt     memberset.Set // members that did not answer then, until they do
+	unheard   memberset.Set // members that could not be asked, or did not answer, when the attempt ended for want of a majority
+	off       memberset.Set // members that could not be waited at: they are asked when they can be
+	woken     memberset.Set // members that can be waited at again, and have not been asked since
 	lame      time.Time     // since when fewer than a majority can be asked or answer; zero: not so
 	beat      time.Time     // next heartbeat
 	every     time.Duration // from the last one, see pace; 0: none was sent
@@ -232,7 +232,7 @@ func (m *Voter) found() {
 
 // mayHaveVoted adds to in the members with a call under way that may give a vote. What is submitted now
 // reaches them behind it.
-func (b *Ballot) mayHaveVoted(in quorum.Set) quorum.Set {
+func (b *Ballot) mayHaveVoted(in memberset.Set) memberset.Set {
 	for i := range b.m {
 		if b.m[i].pending > 0 {
 			in = in.With(i)
@@ -266,8 +266,8 @@ func (b *Ballot) Taking() (n int) {
 }
 
 // Owed returns the members that a release must go to: all that a write may have reached.
-func (b *Ballot) Owed() quorum.Set {
-	var s quorum.Set
+func (b *Ballot) Owed() memberset.Set {
+	var s memberset.Set
 	for i := range b.m {
 		if b.m[i].sent > 0 {
 			s = s.With(i)

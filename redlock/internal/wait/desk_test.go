@@ -12,6 +12,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/cases"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
@@ -35,8 +36,8 @@ type desk struct {
 // Next and the books of answers, as values.
 func (d *desk) Next(now time.Time, states []member.State) (s Step) {
 	s = Step{ // an attempt uses one Step again and again: nothing of the last one is left
-		Lose, true, ByGrant, true, StoodBack, true, quorum.All(len(d.m)), 1, now, time.Second, 1, 1, []Offer{{}},
-		core.ProbeGrant(1, now, quorum.All(len(d.m)), true),
+		Lose, true, ByGrant, true, StoodBack, true, memberset.All(len(d.m)), 1, now, time.Second, 1, 1, []Offer{{}},
+		core.ProbeGrant(1, now, memberset.All(len(d.m)), true),
 	}
 	d.Ballot.Next(&s, now, states)
 	return s
@@ -160,11 +161,11 @@ func (c *clerk) option(name string) string {
 }
 
 // who reads "0,2", "all" or "none".
-func (c *clerk) who() (s quorum.Set) {
+func (c *clerk) who() (s memberset.Set) {
 	switch c.args[0] {
 	case "none":
 	case "all":
-		s = quorum.All(len(c.m))
+		s = memberset.All(len(c.m))
 	default:
 		for w := range strings.SplitSeq(c.args[0], ",") {
 			s = s.With(int(number(w)))
@@ -530,7 +531,7 @@ func decimal(d time.Duration) string {
 	return strconv.FormatFloat(float64(d.Round(time.Microsecond))/float64(time.Millisecond), 'f', -1, 64)
 }
 
-func members(s quorum.Set) string {
+func members(s memberset.Set) string {
 	var out []string
 	for i := range quorum.MaxMembers {
 		if s.Has(i) {

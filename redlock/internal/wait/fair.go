@@ -3,7 +3,7 @@ package wait
 import (
 	"slices"
 
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/internal/memberset"
 )
 
 // Fair are the rules of the exclusive lock that serves strictly in the order of agreed tickets. A
@@ -18,9 +18,9 @@ func (b *Ballot) nobody() string { return "" }
 // their first places. From then on each member has the attempt at exactly that place, and a further
 // attempt of the same caller too.
 type tickets struct {
-	agreed int64      // 0: not yet
-	places []int64    // by member, as last answered; 0: it has not
-	wrong  quorum.Set // members that have another place than the ticket, and have not been asked since
+	agreed int64         // 0: not yet
+	places []int64       // by member, as last answered; 0: it has not
+	wrong  memberset.Set // members that have another place than the ticket, and have not been asked since
 }
 
 func newTickets(members int, agreed int64) *tickets {
@@ -74,7 +74,7 @@ func (b *Ballot) ticket() int64 {
 }
 
 // misplaced takes the members that have another place for the attempt than its ticket.
-func (b *Ballot) misplaced() (to quorum.Set) {
+func (b *Ballot) misplaced() (to memberset.Set) {
 	if b.tickets != nil {
 		to, b.tickets.wrong = b.tickets.wrong, 0
 	}

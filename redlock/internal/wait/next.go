@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
@@ -25,11 +26,11 @@ const (
 // poll is a question whose answers are counted, as those of a quorum.Round.
 type poll struct {
 	sent  time.Time // which question it is
-	to    quorum.Set
-	open  quorum.Set
-	yes   quorum.Set
-	past  quorum.Set // passed over: the call stood in a chain that had ended before it
-	again bool       // it asks those that a former question was passed over by
+	to    memberset.Set
+	open  memberset.Set
+	yes   memberset.Set
+	past  memberset.Set // passed over: the call stood in a chain that had ended before it
+	again bool          // it asks those that a former question was passed over by
 }
 
 // book counts the answer to the question that was sent at a moment.
@@ -100,7 +101,7 @@ type Step struct {
 	Freed  bool          // of Register: Redisson has freed the lock there
 	Cause  Cause         // of Again and Lose
 	Early  bool          // of Refused: the answers decided, without waiting for the other members
-	To     quorum.Set    // the members to ask
+	To     memberset.Set // the members to ask
 	Need   int           // of Acquire: the yes of so many of them decide
 	Wake   time.Time     // of Acquire, Raise, Sleep: when to look again
 	Pause  time.Duration // of MakeRoom
@@ -175,7 +176,7 @@ func (b *Ballot) silent(now time.Time) bool { return clock.Until(b.pollEnd(), no
 
 // ask asks all members for their votes: docs/protocol.md, "Asking".
 func (b *Ballot) ask(s *Step, now time.Time) {
-	all := quorum.All(len(b.m))
+	all := memberset.All(len(b.m))
 	for i := range b.m {
 		b.m[i].asks(now)
 	}
@@ -261,7 +262,7 @@ func (b *Ballot) decide(s *Step, now time.Time, states []member.State) {
 // raise makes sure that a majority that still holds for us has its counter at the token, so that every
 // later attempt draws a greater one. Members that may have voted are asked, too, so that one slow confirmation of those
 // that decided does not hold it up. Why no clock is needed: docs/protocol.md, "Fencing tokens".
-func (b *Ballot) raise(s *Step, in quorum.Set, now time.Time) {
+func (b *Ballot) raise(s *Step, in memberset.Set, now time.Time) {
 	b.core.Raise(now)
 	in = b.mayHaveVoted(in)
 	for i := range b.m {
@@ -287,7 +288,7 @@ func (b *Ballot) raised(s *Step, now time.Time, states []member.State) {
 // win books the lease of s.Grant. The step raises the votes below its token that no raise has gone
 // to. Nobody waits for that.
 func (b *Ballot) win(s *Step) {
-	asked := quorum.Set(0)
+	asked := memberset.Set(0)
 	if s.Grant.Raised {
 		asked = b.poll.to
 	}

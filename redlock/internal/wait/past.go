@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // Start says how an attempt begins.
@@ -21,11 +21,11 @@ const (
 type Past struct {
 	Start  Start
 	tried  tried
-	notYet time.Time  // see Ballot
-	doubt  quorum.Set // see Ballot
-	dark   time.Time  // since when fewer than a majority could be asked
-	ticket int64      // the caller's, agreed by an earlier attempt; 0: none
-	words  []said     // what the members told last
+	notYet time.Time     // see Ballot
+	doubt  memberset.Set // see Ballot
+	dark   time.Time     // since when fewer than a majority could be asked
+	ticket int64         // the caller's, agreed by an earlier attempt; 0: none
+	words  []said        // what the members told last
 }
 
 // tried counts attempts of one caller.
@@ -72,7 +72,7 @@ func (p *tried) allows(why Cause, now time.Time, giveUp time.Duration) bool {
 
 // standBack makes room for those who can have a majority. Only asking tells that a member which fails does so no more, and
 // who asks may have a vote for Timeout that others want: so seldom, and more seldom from one time to the next.
-func (b *Ballot) standBack(s *Step, vain quorum.Set, now time.Time) {
+func (b *Ballot) standBack(s *Step, vain memberset.Set, now time.Time) {
 	s.Do, s.Cause = Again, StoodBack
 	b.phase, b.doubt, b.notYet = over, vain, time.Time{}
 	if vain == 0 {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
@@ -96,7 +97,7 @@ func (b *Ballot) seated(i int, next string) {
 }
 
 // Lacking returns the members that have not given a vote for the lease.
-func (b *Ballot) Lacking() (s quorum.Set) {
+func (b *Ballot) Lacking() (s memberset.Set) {
 	for i := range b.m {
 		if !b.core.Ours(i) {
 			s = s.With(i)
@@ -109,7 +110,7 @@ func (b *Ballot) Lacking() (s quorum.Set) {
 // answers to this question did before. So the votes of the question count to a majority of one set
 // of slots, and never further.
 func (b *Ballot) adds(i int) bool {
-	var answered quorum.Set
+	var answered memberset.Set
 	for k := range b.m {
 		if b.poll.to.Has(k) && (!b.poll.open.Has(k) || k == i) && b.core.Token(k) > 0 && b.core.Whole(k) {
 			answered = answered.With(k)
@@ -184,7 +185,7 @@ func (b *Ballot) follow(c census, now time.Time) (s Step, wake time.Time) {
 	case slices.Equal(b.core.List(gate).Slots(), p.followed): // in vain: they are another's elsewhere
 		p.followed = nil
 		p.anew++
-		b.giveUp(&s, quorum.All(len(b.m)), now, states)
+		b.giveUp(&s, memberset.All(len(b.m)), now, states)
 	default:
 		p.followed = b.core.List(gate).Slots()
 		b.claimFrom(&s, gate, p.followed, now, states)
@@ -197,7 +198,7 @@ func (b *Ballot) follow(c census, now time.Time) (s Step, wake time.Time) {
 
 // giveUp gives up every vote. It asks the other members, because one of them may have given a vote
 // whose push was lost, and some members in any case.
-func (b *Ballot) giveUp(s *Step, ask quorum.Set, now time.Time, states []member.State) {
+func (b *Ballot) giveUp(s *Step, ask memberset.Set, now time.Time, states []member.State) {
 	for i := range b.m {
 		if !b.claim(s, i, nil, now, states) {
 			ask = ask.With(i)
@@ -260,7 +261,7 @@ func (b *Ballot) tryGate(now time.Time) bool {
 		return false
 	}
 	states := b.permits.states
-	voted := quorum.Set(0)
+	voted := memberset.Set(0)
 	for i := range b.m {
 		if b.core.Valid(i, now, states) && b.core.Whole(i) {
 			voted = voted.With(i)

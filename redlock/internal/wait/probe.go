@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
@@ -253,7 +254,7 @@ func (p Probe) Keep(i int, before *Ballot) {
 
 // RaiseEverywhere asks every member to confirm, and takes any answer for a yes.
 func (p Probe) RaiseEverywhere() {
-	p.poll.to = quorum.All(len(p.m))
+	p.poll.to = memberset.All(len(p.m))
 	p.poll.open = p.poll.to
 }
 

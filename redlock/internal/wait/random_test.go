@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
@@ -41,7 +41,7 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 			Probe{&d.Ballot}.SetPart(15 * time.Millisecond)
 		}
 		if rng.IntN(3) == 0 {
-			d.doubt = quorum.Set(rng.IntN(1 << n))
+			d.doubt = memberset.Set(rng.IntN(1 << n))
 			d.notYet = d.at(float64(rng.IntN(1000)))
 		}
 		fl := make([][]flight, n)

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/internal/memberset"
 )
 
 // Overheard is what a waiting attempt learns from the channels of a lock that Redisson shares.
@@ -18,10 +18,10 @@ const (
 
 // shared is what a ballot knows besides, of a lock that is shared with Redisson.
 type shared struct {
-	freed  quorum.Set // others have freed the lock there, by their own message: ask
-	again  quorum.Set // the subscription is new there: ask
-	turn   quorum.Set // the next message there is of our own making
-	pauses []pause    // by member
+	freed  memberset.Set // others have freed the lock there, by their own message: ask
+	again  memberset.Set // the subscription is new there: ask
+	turn   memberset.Set // the next message there is of our own making
+	pauses []pause       // by member
 }
 
 // pause is when a vote that a yield gave back is offered again, and how long that was put off.
@@ -32,7 +32,7 @@ type pause struct {
 
 // Overhears books what the attempt heard of member i.
 func (b *Ballot) Overhears(i int, what Overheard) {
-	s, one := b.shared, quorum.Set(0).With(i)
+	s, one := b.shared, memberset.Set(0).With(i)
 	switch {
 	case what == Confirmed:
 		s.again |= one
@@ -46,7 +46,7 @@ func (b *Ballot) Overhears(i int, what Overheard) {
 }
 
 // ask takes the members that are to be asked for what was heard of them.
-func (s *shared) ask() (to quorum.Set, freed bool) {
+func (s *shared) ask() (to memberset.Set, freed bool) {
 	if to = s.freed; to != 0 {
 		s.freed, s.again = 0, s.again&^to
 		return to, true

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
@@ -102,7 +102,7 @@ func (b *Ballot) refresh(now time.Time, states []member.State) {
 
 // look returns the members that can be waited at again, as of now. A push may be lost where we began to listen, also
 // if nobody looked while we did not; in a Redis Cluster, where the slot was then.
-func (b *Ballot) look(states []member.State) (back quorum.Set) {
+func (b *Ballot) look(states []member.State) (back memberset.Set) {
 	for i := range b.m {
 		m := &b.m[i]
 		if !states[i].Votes || !states[i].Inbox {
@@ -118,7 +118,7 @@ func (b *Ballot) look(states []member.State) (back quorum.Set) {
 }
 
 // welcome books members that can be waited at again: what was in vain may not be any more.
-func (b *Ballot) welcome(back quorum.Set) {
+func (b *Ballot) welcome(back memberset.Set) {
 	if back != 0 {
 		b.notYet, b.doubt, b.woken = time.Time{}, b.doubt&^back, b.woken|back
 	}
@@ -126,16 +126,16 @@ func (b *Ballot) welcome(back quorum.Set) {
 
 // census counts what the members are good for.
 type census struct {
-	settled bool       // every member has answered, failed, or been silent for too long
-	vain    quorum.Set // fail whatever is asked of them
-	offers  int        // have a vote of ours that may be yielded
-	open    int        // can be asked
-	able    int        // and do not fail
-	sure    int        // nor owe an answer for too long, nor are in doubt
-	resting int        // will vote again by themselves, after a quarantine
-	slow    int        // granted in vain
-	foreign int        // the key is no lock there
-	never   int        // will not vote, however long it is waited for
+	settled bool          // every member has answered, failed, or been silent for too long
+	vain    memberset.Set // fail whatever is asked of them
+	offers  int           // have a vote of ours that may be yielded
+	open    int           // can be asked
+	able    int           // and do not fail
+	sure    int           // nor owe an answer for too long, nor are in doubt
+	resting int           // will vote again by themselves, after a quarantine
+	slow    int           // granted in vain
+	foreign int           // the key is no lock there
+	never   int           // will not vote, however long it is waited for
 }
 
 func (b *Ballot) census(now time.Time, states []member.State) census {
@@ -244,7 +244,7 @@ func (b *Ballot) askAgain(s *Step, inHand bool, now time.Time, states []member.S
 		b.every = b.pace()
 		b.asked, b.beat, b.woken = now, now.Add(b.every), 0
 		b.misplaced()
-		b.register(s, quorum.All(len(b.m)), why, now, states)
+		b.register(s, memberset.All(len(b.m)), why, now, states)
 		return true
 	case b.woken|room != 0:
 		to := b.woken | room
@@ -293,7 +293,7 @@ func (b *Ballot) before(inHand bool, now time.Time, states []member.State) (at t
 
 // retries says whether the lock of a member should have ended by its own word, and which of our own lines may have room
 // again.
-func (b *Ballot) retries(now time.Time, states []member.State) (expired bool, room quorum.Set) {
+func (b *Ballot) retries(now time.Time, states []member.State) (expired bool, room memberset.Set) {
 	for i := range b.m {
 		switch at := b.retryOf(i, states); {
 		case at.IsZero() || clock.Until(at, now) > 0:
@@ -343,7 +343,7 @@ func (b *Ballot) silence(now time.Time) (wake time.Time) {
 }
 
 // register is registerAt for members whose retry is due, or as good as due.
-func (b *Ballot) register(s *Step, to quorum.Set, why Why, now time.Time, states []member.State) {
+func (b *Ballot) register(s *Step, to memberset.Set, why Why, now time.Time, states []member.State) {
 	for i := range b.m {
 		if to.Has(i) {
 			b.m[i].retry = time.Time{}
@@ -354,7 +354,7 @@ func (b *Ballot) register(s *Step, to quorum.Set, why Why, now time.Time, states
 
 // registerAt asks every member of the set that votes and whose inbox is confirmed: a grant that cannot be heard of
 // helps nobody.
-func (b *Ballot) registerAt(s *Step, to quorum.Set, why Why, now time.Time, states []member.State) {
+func (b *Ballot) registerAt(s *Step, to memberset.Set, why Why, now time.Time, states []member.State) {
 	s.Do, s.Why, s.Ticket = Register, why, b.ticket()
 	for i := range b.m {
 		if to.Has(i) && states[i].Votes && states[i].Inbox {

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/internal/memberset"
 )
 
 // What the owner of a vote hears of those that wait behind it.
@@ -13,7 +13,7 @@ import (
 // named is a waiter, and the members that named it.
 type named struct {
 	owner string
-	by    quorum.Set
+	by    memberset.Set
 }
 
 // hearMost is how many waiters are remembered that announced themselves. A hint needs those of late only: who has been passed
@@ -65,7 +65,7 @@ func (b *Ballot) hear(waiter string, i int) {
 	if len(b.heard) == hearMost {
 		b.heard = slices.Delete(b.heard, 0, 1)
 	}
-	b.heard = append(b.heard, named{waiter, quorum.Set(0).With(i)})
+	b.heard = append(b.heard, named{waiter, memberset.Set(0).With(i)})
 }
 
 // follows remembers the waiter that member i names as next in line, in place of the one that it named before: that one may
@@ -74,7 +74,7 @@ func (b *Ballot) follows(waiter string, i int) {
 	if !b.others(waiter) {
 		return
 	}
-	by := quorum.Set(0).With(i)
+	by := memberset.Set(0).With(i)
 	b.next = slices.DeleteFunc(b.next, func(n named) bool { return n.by == by })
 	for k := range b.next {
 		b.next[k].by = b.next[k].by.Without(i)

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // Terms are what a Watch is to know of the configuration.
@@ -50,7 +50,7 @@ func New(members int, t Terms) *Watch { return &Watch{terms: t, at: make([]place
 
 // Due returns the members to be asked now, and when to look again although nothing was heard.
 // wake is never before now. Its caller asks all of them at once, and says so by Asked.
-func (w *Watch) Due(now time.Time, states []member.State) (to quorum.Set, wake time.Time) {
+func (w *Watch) Due(now time.Time, states []member.State) (to memberset.Set, wake time.Time) {
 	wake = now.Add(w.terms.Entry / 3)
 	for i := range w.at {
 		p, st := &w.at[i], &states[i]
@@ -81,7 +81,7 @@ func (p *place) missed(st *member.State) bool {
 }
 
 // Asked books a question that is about to be submitted. states are those that Due saw.
-func (w *Watch) Asked(to quorum.Set, states []member.State) {
+func (w *Watch) Asked(to memberset.Set, states []member.State) {
 	for i := range w.at {
 		if to.Has(i) {
 			st := &states[i]
@@ -125,7 +125,7 @@ func (w *Watch) Pushed(i int) {
 func (w *Watch) Dropped(i int) { w.at[i].entry = false }
 
 // Entries returns the members that may have an entry.
-func (w *Watch) Entries() (out quorum.Set) {
+func (w *Watch) Entries() (out memberset.Set) {
 	for i := range w.at {
 		if w.at[i].entry {
 			out = out.With(i)

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 const entry = 3 * time.Second
@@ -22,7 +22,7 @@ func voting(n int) []member.State {
 	return out
 }
 
-func set(members ...int) (out quorum.Set) {
+func set(members ...int) (out memberset.Set) {
 	for _, i := range members {
 		out = out.With(i)
 	}

@@ -1,4 +1,5 @@
-package quorum
+// Package memberset is a set of members by their positions.
+package memberset
 
 import "math/bits"
 
