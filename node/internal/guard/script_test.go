@@ -223,8 +223,6 @@ func onMaster(name string, test func(s *memory, repl string)) guardCase {
 	}}
 }
 
-var zeros = strings.Repeat("0", 40)
-
 const (
 	leases = 30 * time.Second // q
 	rest   = time.Minute      // a quarantine that lasts longer than any test
