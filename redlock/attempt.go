@@ -22,16 +22,16 @@ type attempt struct {
 	hold
 
 	// Of the caller that wants the lock, whose goroutine runs the attempt.
-	round *quorum.Round // decides; nil: none does
-	ear   chan struct{} // what wake was made as; nil: it has not come to wait
-	timer *time.Timer   // with ear
-	deaf  func()        // with ear: ends a subscription; nil: there is none
+	round       *quorum.Round // decides; nil: none does
+	wakeup      chan struct{} // what wake was made as; nil: it has not come to wait
+	timer       *time.Timer   // with ear
+	unsubscribe func()        // with ear: ends a subscription; nil: there is none
 }
 
 // newAttempt makes an attempt, and has pushes find it. in is the context of the acquisition for the tracer, nil without
 // one. It returns nil if the client is closed.
 func (c *Client) newAttempt(k script.Lock, t terms, past wait.Past, in context.Context) *attempt {
-	if !c.alive.enter() {
+	if !c.inflight.enter() {
 		return nil
 	}
 	n := c.number()
@@ -93,7 +93,7 @@ func (a *attempt) past() wait.Past {
 // lock or has ended. Unless it has the lock, it must be released then. run leaves the last step in
 // s.
 func (a *attempt) run(ctx context.Context, s *wait.Step, now time.Time) error {
-	defer a.rest()
+	defer a.stopListening()
 	for {
 		if s.Do == wait.Listen && ctx.Err() != nil { // perhaps only now: the refusal does not tell
 			return a.failure(opAcquire, a.reason(), ctx.Err())
@@ -123,10 +123,10 @@ func (a *attempt) next(s *wait.Step, now time.Time) {
 	states := a.c.appendStatesOf(few[:0], a.wire.Slot())
 	a.mu.Lock()
 	a.b.Next(s, now, states)
-	dark := a.b.DarkSince()
+	noQuorumSince := a.b.NoQuorumSince()
 	a.mu.Unlock()
-	if a.ear != nil {
-		a.c.dark.set(dark)
+	if a.wakeup != nil {
+		a.c.noQuorumSince.set(noQuorumSince)
 	}
 }
 
@@ -158,8 +158,8 @@ func (a *attempt) do(s *wait.Step, now time.Time) {
 // sleep returns when the ballot is to be asked again. An error ends the attempt.
 func (a *attempt) sleep(ctx context.Context, s *wait.Step, now time.Time) error {
 	switch {
-	case s.Do == wait.MakeRoom:
-		return a.makeRoom(ctx, s.Pause)
+	case s.Do == wait.BackOff:
+		return a.backOff(ctx, s.Pause)
 	case s.Poll:
 		if _, err := a.round.Wait(ctx, now, max(clock.Until(s.Wake, now), 1)); err != nil {
 			return a.interrupted(a.round.Op, a.round, err)
@@ -176,7 +176,7 @@ func (a *attempt) sleep(ctx context.Context, s *wait.Step, now time.Time) error 
 		timer.Reset(wait)
 	}
 	select {
-	case <-a.ear:
+	case <-a.wakeup:
 	case <-timer.C:
 	case <-ctx.Done():
 		return a.failure(opWait, a.reason(), ctx.Err())
@@ -194,9 +194,9 @@ const briefWait = 50 * time.Millisecond
 // perCaller is what the callers of a crowd leave each other: about what a lock and unlock cost.
 const perCaller = 30 * time.Microsecond
 
-// makeRoom leaves the client's own lines alone for a pause, or for longer where many callers are in the way of each
+// backOff leaves the client's own lines alone for a pause, or for longer where many callers are in the way of each
 // other.
-func (a *attempt) makeRoom(ctx context.Context, pause time.Duration) error {
+func (a *attempt) backOff(ctx context.Context, pause time.Duration) error {
 	crowd := a.c.crowd.Add(1)
 	defer a.c.crowd.Add(-1)
 	timer := time.NewTimer(max(pause, a.b.Spread(2*time.Duration(crowd)*perCaller, int(crowd))))
@@ -214,22 +214,22 @@ func (a *attempt) makeRoom(ctx context.Context, pause time.Duration) error {
 // listen has the attempt woken by what is heard from now on.
 func (a *attempt) listen() {
 	a.poll(nil)
-	a.ear, a.timer = make(chan struct{}, 1), time.NewTimer(time.Hour)
-	dark := a.c.dark.get()
+	a.wakeup, a.timer = make(chan struct{}, 1), time.NewTimer(time.Hour)
+	noQuorumSince := a.c.noQuorumSince.get()
 	a.mu.Lock()
-	a.wake = a.ear
-	a.b.Dark(dark)
+	a.wake = a.wakeup
+	a.b.Dark(noQuorumSince)
 	a.mu.Unlock()
 	waitingOf.of(a.c).add(a)
 	if _, _, ok := a.wire.Channels(); ok {
-		a.deaf = a.subscribe()
+		a.unsubscribe = a.subscribe()
 	}
 }
 
 // rest ends what the attempt has used to get the lock.
-func (a *attempt) rest() {
+func (a *attempt) stopListening() {
 	a.poll(nil)
-	if a.ear == nil {
+	if a.wakeup == nil {
 		return
 	}
 	a.timer.Stop()
@@ -237,10 +237,10 @@ func (a *attempt) rest() {
 	a.mu.Lock()
 	a.wake = nil
 	a.mu.Unlock()
-	if a.deaf != nil {
-		a.deaf()
+	if a.unsubscribe != nil {
+		a.unsubscribe()
 	}
-	a.ear, a.timer, a.deaf = nil, nil, nil // a lease may be held for long
+	a.wakeup, a.timer, a.unsubscribe = nil, nil, nil // a lease may be held for long
 }
 
 // poll makes r the round that decides.
@@ -260,7 +260,7 @@ var wokenBy = [...]WakeReason{
 // end is why the attempt has ended: nil where it has the lock.
 func (a *attempt) end(ctx context.Context, s *wait.Step) error {
 	if s.Do == wait.Win {
-		a.c.dark.set(time.Time{}) // whatever was out of reach, a majority has just decided
+		a.c.noQuorumSince.set(time.Time{}) // whatever was out of reach, a majority has just decided
 		return nil
 	}
 	switch s.Cause {
@@ -270,7 +270,7 @@ func (a *attempt) end(ctx context.Context, s *wait.Step) error {
 			err = a.failure(opAcquire, a.reason(), nil)
 		}
 		if errors.Is(err, ErrHeld) {
-			a.c.dark.set(time.Time{})
+			a.c.noQuorumSince.set(time.Time{})
 		}
 		return err
 	case wait.Foreign:
@@ -425,7 +425,7 @@ func (a *attempt) quorumError(op string, votes []quorum.MemberVote, kind, cause 
 
 // failure explains why waiting ended, from what is known of each member.
 func (a *attempt) failure(op string, kind, cause error) error {
-	e := a.quorumError(op, a.standing(), kind, cause)
+	e := a.quorumError(op, a.memberVotes(), kind, cause)
 	e.Early = true // who was silent for too long is said to have been
 	return e
 }
@@ -438,27 +438,27 @@ func (a *attempt) hopeless() error {
 	return ErrNoQuorum
 }
 
-func (a *attempt) reason() error { return reasonOf(a.standing(), a.b.Need()) }
+func (a *attempt) reason() error { return reasonOf(a.memberVotes(), a.b.Need()) }
 
 // standing is each member's part in a wait, as votes.
-func (a *attempt) standing() []quorum.MemberVote {
+func (a *attempt) memberVotes() []quorum.MemberVote {
 	states := a.c.statesOf(a.wire.Slot())
 	out := make([]quorum.MemberVote, len(states))
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range out {
-		part, err := a.b.Standing(i, now, states)
+		part, err := a.b.Status(i, now, states)
 		if part == wait.Silent {
 			err = &silentError{within: a.c.cfg.MemberTimeout}
 		}
-		out[i] = standing(a.c.members[i].Name(), &states[i], part, err)
+		out[i] = memberVote(a.c.members[i].Name(), &states[i], part, err)
 	}
 	return out
 }
 
 // standing is the part of a member in a wait, as a vote. err is why the last call to it failed.
-func standing(name string, st *member.State, part wait.Standing, err error) quorum.MemberVote {
+func memberVote(name string, st *member.State, part wait.Status, err error) quorum.MemberVote {
 	v := quorum.MemberVote{Member: name, Vote: quorum.No, Err: err}
 	switch {
 	case part == wait.Votes:

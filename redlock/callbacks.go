@@ -7,7 +7,7 @@ import (
 
 // callbacks counts the calls of a client's Logger and Tracer that are under way. None begins after Close has returned,
 // because their owner may have put away by then what they write to: a member that closes late would still use it.
-type callbacks struct{ alive }
+type callbacks struct{ inflight }
 
 // untilClosed has a client's Logger and Tracer called until Close has returned. A Config that Open has seen keeps what it
 // has: the client has that of its members.
@@ -15,7 +15,7 @@ func (c *Config) untilClosed() {
 	if c.callbacks != nil {
 		return
 	}
-	c.callbacks = &callbacks{alive{none: make(chan struct{}, 1)}}
+	c.callbacks = &callbacks{inflight{none: make(chan struct{}, 1)}}
 	c.Tracer = c.Tracer.untilClosed(c.callbacks)
 	if c.Logger != nil {
 		c.Logger = slog.New(logging{c.Logger.Handler(), c.callbacks})

@@ -33,17 +33,17 @@ type Client struct {
 	seq     atomic.Uint64
 	number  func() uint64 // of the next attempt
 
-	rounds  quorum.Rounds
-	buffers sync.Pool // *[]byte for encoding
-	holds   holds
-	lines   lines
-	dark    dark
-	owners  owners
-	kept    []any // see keep
-	keeper  keeper
-	teller  teller
-	alive   alive        // what Close waits for
-	crowd   atomic.Int64 // callers that wait for room in our own lines
+	rounds        quorum.Rounds
+	buffers       sync.Pool // *[]byte for encoding
+	holds         holds
+	lines         lines
+	noQuorumSince noQuorumSince
+	owners        owners
+	kept          []any // see keep
+	keeper        keeper
+	notifier      notifier
+	inflight      inflight     // what Close waits for
+	crowd         atomic.Int64 // callers that wait for room in our own lines
 
 	changes struct { // a channel that is closed and replaced at each change of a member
 		mu sync.Mutex
@@ -160,19 +160,19 @@ func (s *holds) remove(h *hold) {
 	sh.mu.Unlock()
 }
 
-// dark is since when fewer than a majority of the members could be asked, zero while they can: shared
+// noQuorumSince is since when fewer than a majority of the members could be asked, zero while they can: shared
 // by the attempts of a client, so that callers in one line do not each wait out their patience after
 // the one before. A majority that decides anything ends it: a lock that is had or held, a renewal.
-type dark struct{ since atomic.Pointer[time.Time] } // nil: zero
+type noQuorumSince struct{ since atomic.Pointer[time.Time] } // nil: zero
 
-func (d *dark) get() time.Time {
+func (d *noQuorumSince) get() time.Time {
 	if since := d.since.Load(); since != nil {
 		return *since
 	}
 	return time.Time{}
 }
 
-func (d *dark) set(since time.Time) {
+func (d *noQuorumSince) set(since time.Time) {
 	switch {
 	case !since.IsZero():
 		kept := since // the parameter stays on the stack

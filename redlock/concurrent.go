@@ -21,9 +21,9 @@ func each(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// alive counts what Close waits for: attempts until nothing of them is left to be submitted, and calls that may have to be
+// inflight counts what Close waits for: attempts until nothing of them is left to be submitted, and calls that may have to be
 // followed by another.
-type alive struct {
+type inflight struct {
 	n    atomic.Int64  // with aliveEnded added when no more may enter
 	none chan struct{} // capacity 1: there are none, and no more may enter
 }
@@ -31,7 +31,7 @@ type alive struct {
 const aliveEnded = 1 << 62
 
 // enter reports whether there may be one more. Each that may is followed by leave.
-func (a *alive) enter() bool {
+func (a *inflight) enter() bool {
 	if a.n.Add(1) > aliveEnded {
 		a.leave()
 		return false
@@ -39,13 +39,13 @@ func (a *alive) enter() bool {
 	return true
 }
 
-func (a *alive) leave() {
+func (a *inflight) leave() {
 	if a.n.Add(-1) == aliveEnded {
 		signal(a.none)
 	}
 }
 
-func (a *alive) end() {
+func (a *inflight) end() {
 	if a.n.Add(aliveEnded) == aliveEnded {
 		signal(a.none)
 	}

@@ -44,12 +44,12 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if to == nil {
 		return nil, badInput(opDowngrade, "only a lease of RWMutex.Lock can be downgraded, not one of kind %q", l.hold.terms.kind.name)
 	}
-	if !l.c.alive.enter() {
+	if !l.c.inflight.enter() {
 		return nil, &keyError{op: opDowngrade, key: l.key, err: ErrClosed}
 	}
 	down, r, err := l.downgrade(to)
 	if err != nil {
-		l.c.alive.leave()
+		l.c.inflight.leave()
 		return nil, err
 	}
 	defer r.Free()
@@ -102,7 +102,7 @@ func (h *hold) succeed(to *kind) *hold {
 	heir.terms.kind = to
 	h.mu.Lock()
 	h.ended.Store(true)
-	heir.longest, heir.b = h.longest, h.b.Heir(h.c.cfg.ballotTerms(&heir.terms))
+	heir.longest, heir.b = h.longest, h.b.Successor(h.c.cfg.ballotTerms(&heir.terms))
 	h.heir, heir.from = heir, h
 	h.mu.Unlock()
 	if h.n != 0 {

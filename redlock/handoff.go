@@ -264,16 +264,16 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 	if err := h.terms.kind.within(&c.cfg); err != nil {
 		return nil, badInput("adopt", "%v", err)
 	}
-	if !c.alive.enter() {
+	if !c.inflight.enter() {
 		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 	}
-	if !c.alive.enter() { // the lease leaves with its release, which may come before the last member is asked: see overtaken
-		c.alive.leave()
+	if !c.inflight.enter() { // the lease leaves with its release, which may come before the last member is asked: see overtaken
+		c.inflight.leave()
 		return nil, &keyError{op: "adopt", key: name, err: ErrClosed}
 	}
 	now := time.Now()
 	l, n, r := c.takeOver(ctx, name, &h, anew, longest, now)
-	c.alive.leave()
+	c.inflight.leave()
 	defer r.Free()
 	v, cause := r.Wait(ctx, now, c.cfg.MemberTimeout)
 	f := quorum.Failure{Op: "adopt", Key: name, Need: c.need, Votes: r.Votes(c.members)}
@@ -324,7 +324,7 @@ func (c *Client) tookOver(l *lease, v quorum.Verdict, no int) error {
 		return ErrNotHeld
 	}
 	if ended { // it is the members' as before
-		c.alive.leave()
+		c.inflight.leave()
 	}
 	if h.former != "" {
 		c.tried(h.former, h.owner, time.Now())

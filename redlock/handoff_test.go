@@ -134,7 +134,7 @@ func TestLoserOfAnAdoptionLeavesNothing(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		h := rt.Must(p.Hold(t, "k", AutoRenew(9*time.Second)).Handoff())(t)
 		p.Slow(time.Millisecond, time.Millisecond, time.Millisecond)
-		require.True(t, p.Client.alive.enter())
+		require.True(t, p.Client.inflight.enter())
 		l, _, r := p.Client.takeOver(t.Context(), "k", &h, true, h.terms.ttl, time.Now())
 		r.Free()
 		require.ErrorIs(t, p.Client.tookOver(l, quorum.Lost, 2), ErrNotHeld)

@@ -179,7 +179,7 @@ func (h *hold) release(late bool) *quorum.Round {
 	to := h.owed()
 	h.terms.kind.ending(h, to, late)
 	r := h.submitRelease(to, late)
-	h.gone(late)
+	h.afterRelease(late)
 	return r
 }
 
@@ -189,12 +189,12 @@ func (c *Client) releaseAll(holds []*hold, late bool) []*quorum.Round {
 	buffers := make([]*[]byte, len(holds))
 	for i, h := range holds {
 		buffers[i] = c.buffer()
-		h.leaving(&questions[i], h.owed(), late, buffers[i])
+		h.releaseQuestion(&questions[i], h.owed(), late, buffers[i])
 	}
 	rounds := c.rounds.StartAll(c.members, questions)
 	for i, h := range holds {
 		c.buffers.Put(buffers[i])
-		h.gone(late)
+		h.afterRelease(late)
 	}
 	return rounds
 }
@@ -222,7 +222,7 @@ func (h *hold) leaves(over core.Ended) {
 }
 
 // gone is called when the release has been submitted.
-func (h *hold) gone(late bool) {
+func (h *hold) afterRelease(late bool) {
 	h.mu.Lock()
 	h.released = true
 	again := h.behind
@@ -243,7 +243,7 @@ func (h *hold) leave() {
 	h.left = true
 	h.mu.Unlock()
 	if first {
-		h.c.alive.leave()
+		h.c.inflight.leave()
 	}
 }
 
@@ -410,14 +410,14 @@ func (h *hold) holding(p permit.List) *script.Lock {
 func (h *hold) submitRelease(to memberset.Set, late bool) *quorum.Round {
 	cmd := h.c.buffer()
 	var q quorum.Question
-	h.leaving(&q, to, late, cmd)
+	h.releaseQuestion(&q, to, late, cmd)
 	r := h.c.rounds.Start(h.c.members, &q)
 	h.c.buffers.Put(cmd)
 	return r
 }
 
 // leaving writes into q what a release asks, encoded into a buffer.
-func (h *hold) leaving(q *quorum.Question, to memberset.Set, late bool, buf *[]byte) {
+func (h *hold) releaseQuestion(q *quorum.Question, to memberset.Set, late bool, buf *[]byte) {
 	h.mu.Lock()
 	hint, held, longest := h.b.Hint(), h.b.Permits(), max(h.longest, h.c.cfg.Entry)
 	if h.b.Waited() {

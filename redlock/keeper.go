@@ -86,7 +86,7 @@ func (k *keeper) run() {
 				owed = append(owed, left.release)
 			}
 		}
-		k.c.teller.tell(over...)
+		k.c.notifier.tell(over...)
 		over = over[:0]
 		n := min(len(owed), releasesAtOnce)
 		for _, h := range owed[:n] {

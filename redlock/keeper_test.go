@@ -355,7 +355,7 @@ func TestReleaseIsOwedForAsLongAsTheEntryMayLive(t *testing.T) {
 		for start, owed := range map[wait.Start]time.Duration{wait.TryOnce: c.cfg.Entry, wait.WaitFirst: 4 * c.cfg.Entry} {
 			a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Second}, wait.Past{Start: start}, nil)
 			var q quorum.Question
-			a.leaving(&q, memberset.All(1), false, c.buffer())
+			a.releaseQuestion(&q, memberset.All(1), false, c.buffer())
 			require.Equal(t, owed+time.Second, time.Until(q.Delivery.OweUntil))
 			a.abandon()
 		}

@@ -163,10 +163,10 @@ func (l *Latch) call(ctx context.Context, op string, do func(ctx, in context.Con
 	if err := l.check(ctx, op); err != nil {
 		return err
 	}
-	if !l.c.alive.enter() {
+	if !l.c.inflight.enter() {
 		return &keyError{op: op, key: l.name, err: ErrClosed}
 	}
-	defer l.c.alive.leave()
+	defer l.c.inflight.leave()
 	r := latchesOf.of(l.c).use(l)
 	defer latchesOf.of(l.c).leave(r)
 	call, start := CallStart{LockName: LockName{KindLatch, l.name}, Op: op}, time.Now()

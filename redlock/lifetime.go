@@ -26,7 +26,7 @@ func newClient(members []member.Member, cfg Config) (*Client, error) {
 		kept: newKept(), uuid: rand.Text(), closed: make(chan struct{}), gone: make(chan struct{}), told: make(chan struct{}),
 	}
 	c.number = c.nextNumber
-	c.alive.none = make(chan struct{}, 1)
+	c.inflight.none = make(chan struct{}, 1)
 	c.changes.ch = make(chan struct{})
 	for _, m := range members {
 		s, _ := m.(ability.Slotted)
@@ -38,10 +38,10 @@ func newClient(members []member.Member, cfg Config) (*Client, error) {
 		c.briefed = append(c.briefed, b)
 	}
 	c.keeper.init(c)
-	c.teller.init(c)
+	c.notifier.init(c)
 	go c.keeper.run()
 	go c.keeper.renewing()
-	go c.teller.run()
+	go c.notifier.run()
 	for i, m := range members {
 		l := &link{c: c, i: i, state: standingOf(m.State()), since: time.Now()}
 		c.links = append(c.links, l)
@@ -99,18 +99,18 @@ func (c *Client) close() {
 	defer stopCut()
 	ctx, end := context.WithTimeout(last, closeWithin)
 	defer end()
-	c.alive.end()
+	c.inflight.end()
 	close(c.closed)
 	<-c.keeper.done
 	c.keeper.endAll()
 	calls, stop := context.WithTimeout(ctx, callsWithin)
 	defer stop()
 	select {
-	case <-c.alive.none:
+	case <-c.inflight.none:
 	case <-calls.Done():
 		c.holds.each(func(h *hold) { h.release(true).Free() })
 	}
-	c.teller.end()
+	c.notifier.end()
 	select {
 	case <-c.told:
 	case <-ctx.Done():
@@ -130,7 +130,7 @@ func (c *Client) close() {
 	case <-cut:
 	case <-last.Done():
 	}
-	for _, done := range []chan struct{}{c.keeper.paused, c.teller.done} {
+	for _, done := range []chan struct{}{c.keeper.paused, c.notifier.done} {
 		select {
 		case <-done:
 		case <-ctx.Done():

@@ -120,10 +120,10 @@ func laterLimit(heard int64, clocks []int64, now time.Time) int64 {
 // askLimit has all members store a limit, 0 for none, and returns what a majority has then. What a
 // member says counts only while its generation lasts: it may have forgotten it since.
 func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*limits, error) {
-	if !c.alive.enter() {
+	if !c.inflight.enter() {
 		return nil, &keyError{op: op, key: name, err: ErrClosed}
 	}
-	defer c.alive.leave()
+	defer c.inflight.leave()
 	lock, began := script.Semaphore(c.cfg.keyOf(name)), time.Now()
 	for {
 		j := &limits{c: c, slot: lock.Slot(), gens: make([]uint64, len(c.members)), clocks: make([]int64, len(c.members))}
@@ -316,7 +316,7 @@ func (c *Client) several(ctx, in context.Context, w want) (*Lease, result, error
 			}
 		}
 		within, done := limitsOf.of(c).within(ctx, w.name, p.n)
-		l, res, err := c.compete(within, in, w)
+		l, res, err := c.byAttempts(within, in, w)
 		heard := within.Err() != nil && ctx.Err() == nil // the limit may have been raised since
 		left := err != nil && (heard || w.try && tooLow(limitsOf.of(c).get(w.name), p.n))
 		done()

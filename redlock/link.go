@@ -72,7 +72,7 @@ func (l *link) Changed(st member.State) {
 		}
 	}
 	if up >= l.c.need {
-		l.c.dark.set(time.Time{})
+		l.c.noQuorumSince.set(time.Time{})
 	}
 	if again {
 		l.c.keeper.votesAgain(l.i)

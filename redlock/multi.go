@@ -233,7 +233,7 @@ func (g *gathering) gather(ctx context.Context) error {
 	}
 	for i := range g.parts {
 		if p := &g.parts[i]; !p.again {
-			if err := p.c.unlessFutile(ctx, &p.want); err != nil {
+			if err := p.c.unlessUnreachable(ctx, &p.want); err != nil {
 				return err
 			}
 		}
@@ -404,7 +404,7 @@ func (g *gathering) keep(ctx context.Context, parts []part) error {
 		}
 		a := p.asked
 		p.asked = nil
-		a.rest()
+		a.stopListening()
 		if !g.waited { // these fields alone: late answers look at others
 			a.terms.renew, a.terms.maxHold = p.terms.renew, p.terms.maxHold
 		}
@@ -431,7 +431,7 @@ func (g *gathering) wait(ctx context.Context, j int, now time.Time) error {
 	past := wait.Past{Start: wait.WaitFirst}
 	var err error
 	if !p.c.stepIntoLine(&p.want) {
-		a.rest()
+		a.stopListening()
 		a.abandon()
 		a = nil
 		if place, _, err = p.c.standInLine(ctx, &p.want); err != nil {
@@ -550,7 +550,7 @@ func (g *gathering) release(parts []part) {
 	for i := range parts {
 		p := &parts[i]
 		if p.asked != nil {
-			p.asked.rest()
+			p.asked.stopListening()
 			holds = append(holds, &p.asked.hold)
 			p.asked, p.won = nil, false
 		}

@@ -81,7 +81,7 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 	if err := ctx.Err(); err != nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: err}
 	}
-	if w.enters() {
+	if w.mayReenter() {
 		if l, err := c.again(&w); l != nil || err != nil {
 			return l, result{}, err
 		}
@@ -92,9 +92,9 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 	return w.terms.kind.obtain(c, ctx, in, w)
 }
 
-// compete gets a lock by attempts of the caller's own. A caller that waits stands in the line of the
+// byAttempts gets a lock by attempts of the caller's own. A caller that waits stands in the line of the
 // name first.
-func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error) {
+func (c *Client) byAttempts(ctx, in context.Context, w want) (*Lease, result, error) {
 	if w.try {
 		began := time.Now()
 		l, res, err := c.attempts(ctx, in, &w, wait.Past{Start: wait.TryOnce})
@@ -106,7 +106,7 @@ func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error
 		}
 		return l, res, err
 	}
-	if err := c.unlessFutile(ctx, &w); err != nil { // callers that come again and again cost the members that come back no time
+	if err := c.unlessUnreachable(ctx, &w); err != nil { // callers that come again and again cost the members that come back no time
 		return nil, result{waited: true}, err
 	}
 	place, contended, err := c.standInLine(ctx, &w)
@@ -114,7 +114,7 @@ func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error
 		return nil, result{waited: !errors.Is(err, ErrClosed)}, err
 	}
 	defer c.leaveLine(&w, place)
-	if w.enters() { // another goroutine of the same owner may have been before us in line
+	if w.mayReenter() { // another goroutine of the same owner may have been before us in line
 		if l, err := c.again(&w); l != nil || err != nil {
 			return l, result{}, err
 		}
@@ -126,17 +126,17 @@ func (c *Client) compete(ctx, in context.Context, w want) (*Lease, result, error
 	return c.attempts(ctx, in, &w, past)
 }
 
-// unlessFutile is why a caller that would wait need not begin. It says so after Config.MemberTimeout, unless a majority can
+// unlessUnreachable is why a caller that would wait need not begin. It says so after Config.MemberTimeout, unless a majority can
 // be asked by then: a caller that waits has the time, and one that calls in a loop must not have a processor for itself.
-func (c *Client) unlessFutile(ctx context.Context, w *want) error {
-	if c.futile(w) == nil {
+func (c *Client) unlessUnreachable(ctx context.Context, w *want) error {
+	if c.unreachable(w) == nil {
 		return nil
 	}
 	timer := time.NewTimer(c.cfg.MemberTimeout)
 	defer timer.Stop()
 	for {
 		changed := c.changed() // before the look, so that no change between the two is missed
-		err := c.futile(w)
+		err := c.unreachable(w)
 		if err == nil {
 			return nil
 		}
@@ -153,31 +153,31 @@ func (c *Client) unlessFutile(ctx context.Context, w *want) error {
 	}
 }
 
-// futile is why a caller that would wait need not begin, nil if it should. Its attempt would give up, and ask members for votes
+// unreachable is why a caller that would wait need not begin, nil if it should. Its attempt would give up, and ask members for votes
 // that are of no use here until then.
-func (c *Client) futile(w *want) *QuorumError {
-	dark := c.dark.get()
-	if dark.IsZero() || w.try || c.isClosed() {
+func (c *Client) unreachable(w *want) *QuorumError {
+	noQuorumSince := c.noQuorumSince.get()
+	if noQuorumSince.IsZero() || w.try || c.isClosed() {
 		return nil
 	}
 	var few fewStates
 	wire := w.terms.kind.of(w.name, &c.cfg, w.terms)
 	states := c.appendStatesOf(few[:0], wire.Slot())
-	within := reach{lost: dark}
+	within := reach{lost: noQuorumSince}
 	if _, over := within.left(c, states, nil, time.Now()); !over {
 		return nil
 	}
 	votes := make([]quorum.MemberVote, len(states))
 	for i := range votes {
-		votes[i] = standing(c.members[i].Name(), &states[i], wait.Unasked, nil)
+		votes[i] = memberVote(c.members[i].Name(), &states[i], wait.Unasked, nil)
 	}
 	return &QuorumError{
 		Failure: quorum.Failure{Op: opWait, Key: w.name, Need: c.need, Votes: votes}, kind: ErrNoQuorum,
 	}
 }
 
-// enters reports whether again has anything to look at.
-func (w *want) enters() bool { return w.terms.as != "" }
+// mayReenter reports whether again has anything to look at.
+func (w *want) mayReenter() bool { return w.terms.as != "" }
 
 // again gets a lock by re-entry. An owner that has a lease beside others cannot get one alone.
 func (c *Client) again(w *want) (*Lease, error) {
@@ -233,7 +233,7 @@ func (w *want) line() (name string, width int) {
 
 // attempts makes one attempt after the other, until one has the lock or none can have it.
 func (c *Client) attempts(ctx, in context.Context, w *want, past wait.Past) (*Lease, result, error) {
-	if err := c.futile(w); err != nil { // it may have become so while the caller stood in line
+	if err := c.unreachable(w); err != nil { // it may have become so while the caller stood in line
 		return nil, result{waited: true}, err
 	}
 	a := c.newAttempt(w.terms.kind.of(w.name, &c.cfg, w.terms), *w.terms, past, in)
@@ -344,5 +344,5 @@ func (c *Client) pause(ctx context.Context, d time.Duration) {
 }
 
 func (plain) obtain(c *Client, ctx, in context.Context, w want) (*Lease, result, error) {
-	return c.compete(ctx, in, w)
+	return c.byAttempts(ctx, in, w)
 }

@@ -114,7 +114,7 @@ func Open(ctx context.Context, urls []string, config ...Config) (*Client, error)
 		_ = c.Close()
 		return nil, err
 	}
-	if c.alive.enter() {
+	if c.inflight.enter() {
 		go c.warnOfEviction() // it ends with the answers, after MemberTimeout, or with the client
 	}
 	return c, nil
@@ -126,7 +126,7 @@ var infoMemory = []byte("*2\r\n$4\r\nINFO\r\n$6\r\nmemory\r\n")
 // warnOfEviction asks the members once whether they may evict a held lock, and warns of those that may. Nobody waits for it
 // but Close. Of a cluster one master is asked; "redlock doctor" asks all.
 func (c *Client) warnOfEviction() {
-	defer c.alive.leave()
+	defer c.inflight.leave()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	told := make(chan struct{})

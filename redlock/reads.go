@@ -91,7 +91,7 @@ func (r *reads) shard(name string) *readShard {
 // before it, forms. A lease with a fixed TTL is not renewed, so it is not shared.
 func (c *Client) share(ctx, in context.Context, w want) (*Lease, result, error) {
 	if !w.terms.renew {
-		return c.compete(ctx, in, w)
+		return c.byAttempts(ctx, in, w)
 	}
 	at, sh := readName{w.name, w.terms.ttl}, readsOf.of(c).shard(w.name)
 	for {
@@ -131,7 +131,7 @@ func (c *Client) form(ctx, in context.Context, w *want, h *readHold) (*Lease, re
 	var l *Lease
 	var res result
 	if err == nil {
-		l, res, err = c.compete(ctx, in, want{op: w.op, name: w.name, terms: &t, try: w.try})
+		l, res, err = c.byAttempts(ctx, in, want{op: w.op, name: w.name, terms: &t, try: w.try})
 	} else {
 		err = waitsForReader(w, err)
 	}
@@ -420,7 +420,7 @@ func (s *share) follow(*lease) bool {
 	owed, _ := s.end(err)
 	var lost *LostError
 	if errors.As(err, &lost) {
-		s.c.teller.tell(slices.Repeat([]*LostError{lost}, owed.losses)...)
+		s.c.notifier.tell(slices.Repeat([]*LostError{lost}, owed.losses)...)
 	}
 	return true
 }

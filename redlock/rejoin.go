@@ -55,10 +55,10 @@ func (h *hold) lacks(i int, now time.Time) bool {
 // other slots and its place in line, and give it the slots of the lease if these are free. For those
 // that are another's there, they keep a wish for that long; members of other locks do so for the TTL.
 func (h *hold) regain(to memberset.Set, ttl, wish time.Duration) {
-	if !h.c.alive.enter() {
+	if !h.c.inflight.enter() {
 		return
 	}
-	defer h.c.alive.leave() // not before what overtaken makes of it is submitted
+	defer h.c.inflight.leave() // not before what overtaken makes of it is submitted
 	if !h.takes(to.Len()) {
 		return
 	}

@@ -145,7 +145,7 @@ func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 	}
 	n.mu.Unlock()
 	if won|lost != 0 {
-		n.k.c.dark.set(time.Time{}) // a majority has decided: see dark
+		n.k.c.noQuorumSince.set(time.Time{}) // a majority has decided: see dark
 	}
 
 	var end time.Time
@@ -245,10 +245,10 @@ func (n *renewal) lose(l *lease) {
 // reached before. Only while it is held and valid.
 func (n *renewal) rejoin(j, i int) {
 	l, ttl := n.items[j].l, n.items[j].TTL()
-	if !n.k.c.alive.enter() {
+	if !n.k.c.inflight.enter() {
 		return
 	}
-	defer n.k.c.alive.leave() // not before what overtaken makes of it is submitted
+	defer n.k.c.inflight.leave() // not before what overtaken makes of it is submitted
 	to := memberset.Set(0).With(i)
 	h := l.hold
 	now := time.Now()

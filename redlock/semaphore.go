@@ -237,7 +237,7 @@ func (c *Client) permit(ctx, in context.Context, w want) (l *Lease, res result, 
 			l, res, err = c.several(ctx, in, w)
 		} else {
 			p.known = limitsOf.of(c).get(w.name)
-			l, res, err = c.compete(ctx, in, w)
+			l, res, err = c.byAttempts(ctx, in, w)
 		}
 		if !res.met || pause > c.cfg.MemberTimeout/2 || clock.Elapsed(began, time.Now())+pause > quorum.Patience*c.cfg.MemberTimeout {
 			break
@@ -270,10 +270,10 @@ func (permitHooks) held(l *lease) {
 // gather asks for the slots of a lease that is held wherever they are not given.
 func (l *lease) gather() {
 	c, h := l.c, l.hold
-	if !c.alive.enter() {
+	if !c.inflight.enter() {
 		return
 	}
-	defer c.alive.leave()
+	defer c.inflight.leave()
 	if !l.alive(time.Now()) {
 		return
 	}

@@ -4,9 +4,9 @@ import (
 	"sync"
 )
 
-// teller tells Logger and Tracer of leases that were lost, in order, on a goroutine of its own: one that blocks
+// notifier tells Logger and Tracer of leases that were lost, in order, on a goroutine of its own: one that blocks
 // holds up neither the end of another lease nor the reader of a member.
-type teller struct {
+type notifier struct {
 	c    *Client
 	poke chan struct{} // capacity 1
 	done chan struct{} // run has ended
@@ -20,11 +20,11 @@ type teller struct {
 // mostUntold bounds what waits behind a Logger or a Tracer that blocks.
 const mostUntold = 1 << 17
 
-func (t *teller) init(c *Client) {
+func (t *notifier) init(c *Client) {
 	t.c, t.poke, t.done = c, make(chan struct{}, 1), make(chan struct{})
 }
 
-func (t *teller) tell(lost ...*LostError) {
+func (t *notifier) tell(lost ...*LostError) {
 	if len(lost) == 0 {
 		return
 	}
@@ -37,7 +37,7 @@ func (t *teller) tell(lost ...*LostError) {
 }
 
 // run is owned by the client: started by newClient, ended by end, after it has told all.
-func (t *teller) run() {
+func (t *notifier) run() {
 	defer close(t.done)
 	for range t.poke {
 		t.mu.Lock()
@@ -59,7 +59,7 @@ func (t *teller) run() {
 	}
 }
 
-func (t *teller) end() {
+func (t *notifier) end() {
 	t.mu.Lock()
 	t.ended = true
 	t.mu.Unlock()

@@ -34,7 +34,7 @@ func (l *lease) lose(reason LostReason) {
 	if owed.release != nil {
 		owed.release.release(true).Free()
 	}
-	l.c.teller.tell(slices.Repeat([]*LostError{err}, owed.losses)...)
+	l.c.notifier.tell(slices.Repeat([]*LostError{err}, owed.losses)...)
 }
 
 // over ends the lease for its holder. What it owes is nothing if the lease had ended before. A permit of a fixed TTL that
@@ -134,7 +134,7 @@ func (l *lease) leave() (inner, ended bool, owed *hold) {
 // of ours any more, and lost where more had nothing before than a majority can do without.
 func (l *lease) unlockError(v quorum.Verdict, r *quorum.Round, cause error) error {
 	l.hold.mu.Lock()
-	disowned := l.hold.b.Disowned()
+	disowned := l.hold.b.NotOurs()
 	l.hold.mu.Unlock()
 	switch {
 	case disowned > len(l.c.members)-l.c.need:

@@ -58,7 +58,7 @@ type watch struct {
 // newWatch makes a watch about a name, and asks nobody yet. in is the context for the tracer, nil
 // without one. It fails if the client is closed. end must follow.
 func (c *Client) newWatch(op string, lock LockName, slot uint16, in context.Context, owner watcher) (*watch, error) {
-	if !c.alive.enter() {
+	if !c.inflight.enter() {
 		return nil, &keyError{op: op, key: lock.Key, err: ErrClosed}
 	}
 	n := c.number()
@@ -221,7 +221,7 @@ func (w *watch) end() {
 	if to != 0 {
 		w.ask(to, time.Now(), 0)
 	}
-	w.c.alive.leave()
+	w.c.inflight.leave()
 }
 
 // failure explains why waiting ended: from what is known of each member, and by ctx's error if that

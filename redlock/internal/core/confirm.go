@@ -169,7 +169,7 @@ func (v *Votes) Renewed(i int, ok bool, end time.Time) {
 	if !ok {
 		if m.token > 0 {
 			m.drop()
-			m.has = Gone
+			m.has = Lost
 		}
 		return
 	}
@@ -194,7 +194,7 @@ func (v *Votes) Wishes(i int, gen uint64, sent time.Time) {
 	}
 	if m.token > 0 && m.list == nil {
 		m.drop()
-		m.has = Gone
+		m.has = Lost
 	}
 	m.dating, m.first, m.wishes = undated, sent, true
 }

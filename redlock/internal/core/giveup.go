@@ -58,12 +58,12 @@ func (v *Votes) give(i int, p permit.Permit) {
 // GivenUp returns the greatest token given up at member i, of a vote without slots.
 func (v *Votes) GivenUp(i int) int64 { return v.m[i].given }
 
-// past reports whether a vote of member i was given up, or a slot of it.
-func (v *Votes) past(i int, x *vote) bool {
-	return x.token <= v.m[i].given || v.given != nil && v.pastSlots(i, x.list)
+// wasGivenUp reports whether a vote of member i was given up, or a slot of it.
+func (v *Votes) wasGivenUp(i int, x *vote) bool {
+	return x.token <= v.m[i].given || v.given != nil && v.wereGivenUp(i, x.list)
 }
 
-func (v *Votes) pastSlots(i int, l permit.List) bool {
+func (v *Votes) wereGivenUp(i int, l permit.List) bool {
 	for _, p := range l {
 		if p.Token <= v.given[i].Token(p.Slot) {
 			return true

@@ -55,7 +55,7 @@ func (v *Votes) Registers(i int, at time.Time) {
 // that the call asked for. The vote counts from before the submission of the call.
 func (v *Votes) Granted(i int, a *Answer, lease time.Duration) bool {
 	m, x := &v.m[i], vote{a.N, a.Permits}
-	if !m.hears(a) || v.past(i, &x) || v.older(i, &x, a.Server) {
+	if !m.hears(a) || v.wasGivenUp(i, &x) || v.older(i, &x, a.Server) {
 		return false
 	}
 	end := a.Sent.Add(clock.Validity(lease, v.terms.Drift))
@@ -64,7 +64,7 @@ func (v *Votes) Granted(i int, a *Answer, lease time.Duration) bool {
 	}
 	m.take(x, end, a.Server)
 	if clock.Until(end, a.At) <= 0 {
-		m.has = Tardy
+		m.has = Expired
 	}
 	return true
 }
@@ -92,7 +92,7 @@ func (v *Votes) olderSlots(i int, x *vote, server int64) bool {
 // refusal older than the vote says nothing.
 func (v *Votes) Refused(i int, server int64) {
 	m := &v.m[i]
-	if m.has == Tardy {
+	if m.has == Expired {
 		m.has = None
 		if m.token > 0 {
 			m.has = Held
@@ -148,7 +148,7 @@ func (v *Votes) Pushed(i int, p *Push, st *member.State, at time.Time) Heard {
 	if !st.Votes || st.Gen != m.gen {
 		return Idle
 	}
-	if m.equals(&x) || v.past(i, &x) || v.older(i, &x, p.Server) {
+	if m.equals(&x) || v.wasGivenUp(i, &x) || v.older(i, &x, p.Server) {
 		return Known
 	}
 	end, ok := v.endOfPushed(m, p, st.Epoch, at)

@@ -61,10 +61,10 @@ type vote struct {
 type Has uint8
 
 const (
-	None  Has = iota // no vote
-	Held             // a vote, which counts until its end
-	Tardy            // its last grant had ended by the time it was heard of
-	Gone             // by the word of a renewal, the vote that it had for the lease is there no longer
+	None    Has = iota // no vote
+	Held               // a vote, which counts until its end
+	Expired            // its last grant had ended by the time it was heard of
+	Lost               // by the word of a renewal, the vote that it had for the lease is there no longer
 )
 
 // Begin begins with no votes in v, which is a zero Votes. There is one voter for each member.
@@ -197,4 +197,4 @@ func (v *Votes) Most(of memberset.Set) (best memberset.Set) {
 func (v *Votes) Clone() Votes { return Probe{v}.CloneInto(nil) }
 
 // String is the word for it.
-func (h Has) String() string { return [...]string{"none", "held", "tardy", "gone"}[h] }
+func (h Has) String() string { return [...]string{"none", "held", "expired", "lost"}[h] }

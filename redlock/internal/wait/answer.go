@@ -65,7 +65,7 @@ func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 	m.since = a.Sent
 	past := false
 	if b.books(i, a) {
-		b.learn(i, a)
+		b.measure(i, a)
 		switch {
 		case a.N > 0:
 			b.granted(i, a, lease)
@@ -73,13 +73,13 @@ func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 			past = true
 		default:
 			b.excluded(i, a)
-			m.paced(a)
+			m.entryTold(a)
 		}
 		if a.Place > 0 {
-			b.placed(i, a.Place)
+			b.placeTold(i, a.Place)
 		}
 	}
-	b.repace()
+	b.moveHeartbeat()
 	yes := a.N > 0 && b.core.Token(i) > 0
 	if b.permits != nil && b.phase == asking {
 		yes = yes && b.adds(i)
@@ -112,25 +112,25 @@ func (b *Ballot) books(i int, a *Answer) bool {
 	if a.Idle() {
 		return false
 	}
-	if m.err, m.word = a.Err, open; a.Err != nil {
-		m.word = failed
+	if m.err, m.lastAnswer = a.Err, open; a.Err != nil {
+		m.lastAnswer = failed
 	}
 	if errors.Is(a.Err, member.ErrOverflow) {
-		m.crowded++
-		m.retry = a.Sent.Add(b.patience(m.crowded))
+		m.overflows++
+		m.retry = a.Sent.Add(b.overflowPause(m.overflows))
 		return false
 	}
-	m.crowded = 0
+	m.overflows = 0
 	if a.Outcome != member.Answered {
 		return false
 	}
-	b.doubt = b.doubt.Without(i)
+	b.silentBefore = b.silentBefore.Without(i)
 	b.enter(i, a.From.Gen)
 	return true
 }
 
-// learn takes the round trip, and the member's clock, from an answer.
-func (b *Ballot) learn(i int, a *Answer) {
+// measure takes the round trip, and the member's clock, from an answer.
+func (b *Ballot) measure(i int, a *Answer) {
 	if took := clock.Elapsed(a.Sent, a.At); took < 4*b.rtt {
 		b.rtt = (7*b.rtt + took) / 8
 	} else {
@@ -142,19 +142,19 @@ func (b *Ballot) learn(i int, a *Answer) {
 // granted books a vote, unless it was given up before.
 func (b *Ballot) granted(i int, a *Answer, lease time.Duration) {
 	m := &b.m[i]
-	b.follows(a.Next, i)
+	b.namesNext(a.Next, i)
 	m.retry = time.Time{}
 	if !b.core.Granted(i, &a.Answer, lease) {
 		// It still does not count, but heartbeats keep it alive: unless it is offered again, nobody ever has it.
-		b.stillKept(i, a)
+		b.heldAfterGiveUp(i, a)
 		return
 	}
 	m.found()
 	if b.permits != nil {
-		b.seated(i, a.Next)
+		b.seatTold(i, a.Next)
 	}
-	if b.core.Has(i) == core.Tardy {
-		m.reconsider()
+	if b.core.Has(i) == core.Expired {
+		m.mayYieldAgain()
 	}
 }
 
@@ -174,7 +174,7 @@ func (b *Ballot) Pushed(i int, p Push, st member.State, at time.Time) bool {
 	if heard == core.Idle {
 		return false
 	}
-	b.follows(p.Next, i)
+	b.namesNext(p.Next, i)
 	m := &b.m[i]
 	switch heard {
 	case core.Undated:
@@ -182,17 +182,17 @@ func (b *Ballot) Pushed(i int, p Push, st member.State, at time.Time) bool {
 	case core.Counts:
 		m.found()
 		if b.permits != nil {
-			b.seated(i, p.Next)
+			b.seatTold(i, p.Next)
 		}
-		m.reconsider()
+		m.mayYieldAgain()
 		m.retry = time.Time{}
 	}
 	return heard == core.Counts
 }
 
-// patience is the pause before a call that did not fit into a member's line is made again: some milliseconds, longer
+// overflowPause is the pause before a call that did not fit into a member's line is made again: some milliseconds, longer
 // from one time to the next, and another one for each owner, so that a crowd spreads.
-func (b *Ballot) patience(times int) time.Duration {
+func (b *Ballot) overflowPause(times int) time.Duration {
 	return b.Spread(4*time.Millisecond<<min(times, 5), times) // 128 ms
 }
 
@@ -203,13 +203,13 @@ func (b *Ballot) Spread(most time.Duration, times int) time.Duration {
 	return most/4 + time.Duration(uint64(most)*3/4*uint64((h.Sum32()+uint32(times)*2654435769)>>16)>>16)
 }
 
-// crowdedOut is the pause before the lock is tried for again where only full lines were in the way of a majority; else 0.
-func (b *Ballot) crowdedOut(now time.Time, states []member.State) (pause time.Duration) {
+// onlyOverflows is the pause before the lock is tried for again where only full lines were in the way of a majority; else 0.
+func (b *Ballot) onlyOverflows(now time.Time, states []member.State) (pause time.Duration) {
 	n := 0
 	for i := range b.m {
 		switch m := &b.m[i]; {
-		case m.crowded > 0:
-			pause = max(pause, b.patience(m.crowded))
+		case m.overflows > 0:
+			pause = max(pause, b.overflowPause(m.overflows))
 			n++
 		case b.core.Valid(i, now, states):
 			n++

@@ -43,17 +43,17 @@ type Ballot struct {
 	rtt   time.Duration
 
 	// While waiting.
-	asked     time.Time     // last submission of wait to all
-	notYet    time.Time     // do not ask before: a former attempt found that asking was in vain
-	doubt     memberset.Set // members that did not answer then, until they do
-	unheard   memberset.Set // members that could not be asked, or did not answer, when the attempt ended for want of a majority
-	off       memberset.Set // members that could not be waited at: they are asked when they can be
-	woken     memberset.Set // members that can be waited at again, and have not been asked since
-	lame      time.Time     // since when fewer than a majority can be asked or answer; zero: not so
-	beat      time.Time     // next heartbeat
-	every     time.Duration // from the last one, see pace; 0: none was sent
-	split     time.Time     // when to yield, if still no majority; zero: no split seen
-	darkSince time.Time     // since when fewer than a majority could be asked; zero: not so
+	asked          time.Time     // last submission of wait to all
+	notBefore      time.Time     // do not ask before: a former attempt found that asking was in vain
+	silentBefore   memberset.Set // members that did not answer then, until they do
+	unheard        memberset.Set // members that could not be asked, or did not answer, when the attempt ended for want of a majority
+	notListening   memberset.Set // members that could not be waited at: they are asked when they can be
+	listenAgain    memberset.Set // members that can be waited at again, and have not been asked since
+	minoritySince  time.Time     // since when fewer than a majority can be asked or answer; zero: not so
+	heartbeat      time.Time     // next heartbeat
+	heartbeatEvery time.Duration // from the last one, see pace; 0: none was sent
+	split          time.Time     // when to yield, if still no majority; zero: no split seen
+	noQuorumSince  time.Time     // since when fewer than a majority could be asked; zero: not so
 
 	shared  *shared  // nil unless Terms.Shared
 	tickets *tickets // nil before a member has told a place
@@ -71,52 +71,52 @@ func NewRoom(members int) Room { return Room{make([]core.Voter, members), make([
 
 // Voter is one member, as an attempt sees it, besides its vote.
 type Voter struct {
-	yield yield
-	word  word
-	left  leaving
+	yield      yield
+	lastAnswer lastAnswer
+	left       releaseAnswer
 	// A holder of the lock has wished for the vote since it was yielded last: no answer to that says that it is kept.
 	wished bool
 
-	sent    int32         // calls submitted that may have reached it: it is owed a release
-	pending int32         // acquire and wait calls without an answer
-	since   time.Time     // submission of the oldest of those, at most
-	retry   time.Time     // when its lock ends by its own word: worth asking then
-	crowded int           // calls in a row that did not fit into its line
-	lives   time.Duration // of the entry there, as it said last; 0: Terms.Entry
-	ear     uint64        // State.Ear when it could be waited at last
-	err     error         // why its last call failed, or one of an attempt before: see cause
+	sent      int32         // calls submitted that may have reached it: it is owed a release
+	pending   int32         // acquire and wait calls without an answer
+	since     time.Time     // submission of the oldest of those, at most
+	retry     time.Time     // when its lock ends by its own word: worth asking then
+	overflows int           // calls in a row that did not fit into its line
+	lives     time.Duration // of the entry there, as it said last; 0: Terms.Entry
+	ear       uint64        // State.Ear when it could be waited at last
+	err       error         // why its last call failed, or one of an attempt before: see cause
 }
 
 // yield says how far the giving up of a vote has come.
 type yield uint8
 
 const (
-	settled yield = iota // nothing was given up, or the member has given it to another
-	offered              // a yield is on its way
-	kept                 // a yield gave the vote back: it is not offered again before something changes
-	undone               // a yield was lost: the member still keeps for us the vote that was to be given up
+	noYield     yield = iota // nothing was given up, or the member has given it to another
+	yielding                 // a yield is on its way
+	yieldedBack              // a yield gave the vote back: it is not offered again before something changes
+	yieldLost                // a yield was lost: the member still keeps for us the vote that was to be given up
 )
 
-// word is what the last answer said.
-type word uint8
+// lastAnswer is what the last answer said.
+type lastAnswer uint8
 
 const (
-	open    word = iota // nothing yet, or nothing that stands in the way of a vote
-	refused             // the lock is another's
-	failed              // the call failed: Voter.err
+	open    lastAnswer = iota // nothing yet, or nothing that stands in the way of a vote
+	refused                   // the lock is another's
+	failed                    // the call failed: Voter.err
 	// What an earlier attempt of the caller was told last, and this one has not been told anew. It decides nothing, and
 	// says why an attempt fails.
 	refusedBefore
 	failedBefore
 )
 
-// leaving is what a release was answered.
-type leaving uint8
+// releaseAnswer is what a release was answered.
+type releaseAnswer uint8
 
 const (
-	staying  leaving = iota // none has been answered
-	freed                   // the vote was ours, and is free
-	disowned                // there was no vote of ours
+	unanswered releaseAnswer = iota // none has been answered
+	freed                           // the vote was ours, and is free
+	notOurs                         // there was no vote of ours
 )
 
 // New returns an attempt that Begin has begun.
@@ -136,9 +136,9 @@ func (b *Ballot) Begin(owner string, room Room, t Terms, past Past) {
 	b.owner, b.need, b.m, b.terms, b.part = owner, member.Majority(len(voters)), voters, t, min(t.TTL, t.Entry)
 	b.core.Begin(room.Votes, core.Terms{Slots: int(t.Permits), TTL: t.TTL, Part: b.part, Drift: t.Drift})
 	b.rtt, b.phase, b.start = time.Millisecond, fresh, past.Start
-	b.tried, b.doubt, b.notYet, b.darkSince = past.tried, past.doubt, past.notYet, past.dark
-	for i, s := range past.words {
-		b.m[i].word, b.m[i].err = s.word, s.err
+	b.tried, b.silentBefore, b.notBefore, b.noQuorumSince = past.tried, past.silentBefore, past.notBefore, past.noQuorumSince
+	for i, s := range past.lastAnswers {
+		b.m[i].lastAnswer, b.m[i].err = s.lastAnswer, s.err
 	}
 	switch {
 	case t.Permits > 0:
@@ -164,9 +164,9 @@ func Adopt(owner string, room Room, t Terms, token int64) Ballot {
 	return b
 }
 
-// Heir returns a ballot that goes on with the votes of this one, under other terms. What is booked
+// Successor returns a ballot that goes on with the votes of this one, under other terms. What is booked
 // in one from then on the other does not know.
-func (b *Ballot) Heir(t Terms) Ballot {
+func (b *Ballot) Successor(t Terms) Ballot {
 	h := New(b.owner, Room{Voters: slices.Clone(b.m)}, t, Past{})
 	h.core = b.core.Clone()
 	h.phase, h.next, h.heard = over, slices.Clone(b.next), slices.Clone(b.heard)
@@ -201,14 +201,14 @@ func (m *Voter) asks(at time.Time) {
 func (b *Ballot) registers(i int, gen uint64, at time.Time) {
 	b.enter(i, gen)
 	b.core.Registers(i, at)
-	b.m[i].reconsider()
+	b.m[i].mayYieldAgain()
 	b.m[i].asks(at)
 }
 
-// reconsider makes a vote that a yield gave back one that may be offered again.
-func (m *Voter) reconsider() {
-	if m.yield == kept {
-		m.yield = settled
+// mayYieldAgain makes a vote that a yield gave back one that may be offered again.
+func (m *Voter) mayYieldAgain() {
+	if m.yield == yieldedBack {
+		m.yield = noYield
 	}
 }
 
@@ -219,14 +219,14 @@ func (b *Ballot) enter(i int, gen uint64) {
 	}
 	b.m[i].found()
 	if b.permits != nil {
-		b.permits.at[i].kept = nil
+		b.permits.at[i].stillTold = nil
 	}
 }
 
 // found books that what was to be given up is past: the member has voted anew, or has forgotten.
 func (m *Voter) found() {
-	if m.yield == undone {
-		m.yield = settled
+	if m.yield == yieldLost {
+		m.yield = noYield
 	}
 }
 
@@ -319,55 +319,55 @@ func (b *Ballot) ReleaseAnswered(i int, a *Answer) bool {
 	if a.Outcome != member.Answered {
 		return false
 	}
-	if m.left == staying { // a second release finds nothing
+	if m.left == unanswered { // a second release finds nothing
 		if m.left = freed; a.N != 1 {
-			m.left = disowned
+			m.left = notOurs
 		}
 	}
-	return a.N == 1 || b.core.Has(i) != core.Gone && !b.core.Ours(i)
+	return a.N == 1 || b.core.Has(i) != core.Lost && !b.core.Ours(i)
 }
 
-// Disowned counts the members that answered the release with "not yours".
-func (b *Ballot) Disowned() (n int) {
+// NotOurs counts the members that answered the release with "not yours".
+func (b *Ballot) NotOurs() (n int) {
 	for i := range b.m {
-		if b.m[i].left == disowned {
+		if b.m[i].left == notOurs {
 			n++
 		}
 	}
 	return n
 }
 
-// Standing is the part of a member in an attempt that fails.
-type Standing uint8
+// Status is the part of a member in an attempt that fails.
+type Status uint8
 
 const (
-	Undecided Standing = iota // the member has not answered yet
-	Votes                     // the member votes for us
-	Refuses                   // another owner has the lock, or what we need of it
-	Fails                     // the last call to the member failed
-	Silent                    // the member has not answered for Terms.Timeout
-	Unasked                   // the member has not been asked
+	Undecided Status = iota // the member has not answered yet
+	Votes                   // the member votes for us
+	Refuses                 // another owner has the lock, or what we need of it
+	Fails                   // the last call to the member failed
+	Silent                  // the member has not answered for Terms.Timeout
+	Unasked                 // the member has not been asked
 )
 
-// Standing returns the part of member i, and why its last call failed.
-func (b *Ballot) Standing(i int, now time.Time, states []member.State) (Standing, error) {
+// Status returns the part of member i, and why its last call failed.
+func (b *Ballot) Status(i int, now time.Time, states []member.State) (Status, error) {
 	switch m := &b.m[i]; {
 	case b.core.Valid(i, now, states):
 		if in, _, _, _ := b.core.Tally(now, states); !in.Has(i) { // other slots than most
 			return Refuses, nil
 		}
 		return Votes, nil
-	case m.word == failed:
+	case m.lastAnswer == failed:
 		return Fails, m.err
-	case b.unheard.Has(i) && (m.word == refused || m.word == refusedBefore): // before that, or since: it is not why it ended
+	case b.unheard.Has(i) && (m.lastAnswer == refused || m.lastAnswer == refusedBefore): // before that, or since: it is not why it ended
 		return Silent, nil
-	case m.word == refused:
+	case m.lastAnswer == refused:
 		return Refuses, nil
 	case m.pending > 0 && clock.Elapsed(m.since, now) >= b.terms.Timeout:
 		return Silent, nil
-	case m.word == failedBefore:
+	case m.lastAnswer == failedBefore:
 		return Fails, m.err
-	case m.word == refusedBefore:
+	case m.lastAnswer == refusedBefore:
 		return Refuses, nil
 	case m.pending > 0:
 		return Undecided, nil
@@ -377,21 +377,21 @@ func (b *Ballot) Standing(i int, now time.Time, states []member.State) (Standing
 
 // said is what a member has told of the lock last.
 type said struct {
-	word word
-	err  error
+	lastAnswer lastAnswer
+	err        error
 }
 
-// words are what the members have told last, for the next attempt to report; nil: nothing that stands in the way.
-func (b *Ballot) words() (out []said) {
+// lastAnswers are what the members have told last, for the next attempt to report; nil: nothing that stands in the way.
+func (b *Ballot) lastAnswers() (out []said) {
 	for i := range b.m {
-		s := said{b.m[i].word, b.m[i].err}
-		switch s.word {
+		s := said{b.m[i].lastAnswer, b.m[i].err}
+		switch s.lastAnswer {
 		case open:
 			continue
 		case refused:
-			s.word = refusedBefore
+			s.lastAnswer = refusedBefore
 		case failed:
-			s.word = failedBefore
+			s.lastAnswer = failedBefore
 		}
 		if out == nil {
 			out = make([]said, len(b.m))
@@ -403,7 +403,7 @@ func (b *Ballot) words() (out []said) {
 
 // cause is why the last call of this attempt failed.
 func (m *Voter) cause() error {
-	if m.word == failed {
+	if m.lastAnswer == failed {
 		return m.err
 	}
 	return nil

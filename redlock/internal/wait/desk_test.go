@@ -89,24 +89,24 @@ type clerk struct {
 func (c *clerk) play(lines []cases.Line) {
 	for i := 0; i < len(lines); i++ {
 		c.line = lines[i]
-		switch words := c.line.Words; words[0] {
+		switch lastAnswers := c.line.Words; lastAnswers[0] {
 		case "members":
-			c.sit(words[1:])
+			c.sit(lastAnswers[1:])
 		case "repeat":
 			i = cases.Repeat(lines, i, func(round int) bool {
 				c.round = round
-				if words[1] == "until" {
-					return c.now.Before(c.at(number(words[2])))
+				if lastAnswers[1] == "until" {
+					return c.now.Before(c.at(number(lastAnswers[2])))
 				}
-				return round < int(number(words[1]))
+				return round < int(number(lastAnswers[1]))
 			}, c.play)
 		default:
 			c.args = nil
-			for _, w := range words[2:] {
+			for _, w := range lastAnswers[2:] {
 				c.args = append(c.args, strings.ReplaceAll(w, "$", strconv.Itoa(c.round)))
 			}
-			c.now = c.time(words[0])
-			if got := c.event(words[1]); !matches(strings.Fields(got), c.line.Want) {
+			c.now = c.time(lastAnswers[0])
+			if got := c.event(lastAnswers[1]); !matches(strings.Fields(got), c.line.Want) {
 				c.Fatalf("%v: got %q, want %q", c.line, got, strings.Join(c.line.Want, " "))
 			}
 		}
@@ -130,24 +130,24 @@ func matches(got, want []string) bool {
 	return true
 }
 
-func number(word string) float64 {
-	n, err := strconv.ParseFloat(word, 64)
+func number(lastAnswer string) float64 {
+	n, err := strconv.ParseFloat(lastAnswer, 64)
 	if err != nil {
 		panic(err)
 	}
 	return n
 }
 
-func (c *clerk) time(word string) time.Time {
+func (c *clerk) time(lastAnswer string) time.Time {
 	switch {
-	case word == ".":
+	case lastAnswer == ".":
 		return c.now
-	case word == "wake":
+	case lastAnswer == "wake":
 		return c.last.Wake
-	case word[0] == '+':
-		return c.now.Add(spanOf(number(word[1:])))
+	case lastAnswer[0] == '+':
+		return c.now.Add(spanOf(number(lastAnswer[1:])))
 	}
-	return c.at(number(word))
+	return c.at(number(lastAnswer))
 }
 
 // option is the value of the word "name=value", or "".
@@ -186,9 +186,9 @@ func (c *clerk) each(do func(i int) quorum.Vote) string {
 }
 
 // sit begins a case.
-func (c *clerk) sit(words []string) {
-	n := int(number(words[0]))
-	c.args, c.desk, c.sent, c.asks = words, newDesk(n), make([]time.Time, n), make([]bool, n)
+func (c *clerk) sit(lastAnswers []string) {
+	n := int(number(lastAnswers[0]))
+	c.args, c.desk, c.sent, c.asks = lastAnswers, newDesk(n), make([]time.Time, n), make([]bool, n)
 	c.now, c.terms = c.start, usual
 	if s := c.option("giveup"); s != "" {
 		c.terms.GiveUp = -1
@@ -196,19 +196,19 @@ func (c *clerk) sit(words []string) {
 			c.terms.GiveUp = spanOf(number(s))
 		}
 	}
-	c.terms.Shared = slices.Contains(words, "redisson")
+	c.terms.Shared = slices.Contains(lastAnswers, "redisson")
 	switch {
-	case slices.Contains(words, "reads"):
+	case slices.Contains(lastAnswers, "reads"):
 		c.terms.Rules = &Reading
-	case slices.Contains(words, "writes"):
+	case slices.Contains(lastAnswers, "writes"):
 		rules := Writing(func(hint string) string { return "readers," + hint })
 		c.terms.Rules = &rules
-	case slices.Contains(words, "fair"):
+	case slices.Contains(lastAnswers, "fair"):
 		c.terms.Rules = &Fair
 	case c.option("permits") != "":
 		c.terms.Rules, c.terms.Permits = &Permits, uint8(number(c.option("permits")))
 		c.terms.Gate = uint8(number(cmp.Or(c.option("gate"), "0")))
-	case slices.Contains(words, "beside"):
+	case slices.Contains(lastAnswers, "beside"):
 		rules := Beside(Exclusive, func(hint string) string { return "readers," + hint })
 		c.terms.Rules = &rules
 	}
@@ -216,7 +216,7 @@ func (c *clerk) sit(words []string) {
 	if part := c.option("part"); part != "" {
 		Probe{&c.Ballot}.SetPart(spanOf(number(part)))
 	}
-	if slices.Contains(words, "refuse") { // a heartbeat at 1000, and nothing else to do before it
+	if slices.Contains(lastAnswers, "refuse") { // a heartbeat at 1000, and nothing else to do before it
 		c.next()
 		c.now = c.at(1)
 		for i := range n {
@@ -264,7 +264,7 @@ var (
 )
 
 // answer is that of a member to its last question: a number, or an outcome and its cause.
-func (c *clerk) answer(i int, words ...string) Answer {
+func (c *clerk) answer(i int, lastAnswers ...string) Answer {
 	from := c.from(i)
 	a := Answer{Answer: core.Answer{Sent: c.sent[i], At: c.now, From: from.Brief, Now: c.states[i].Brief}, Next: c.option("next")}
 	if place := c.option("place"); place != "" {
@@ -274,17 +274,17 @@ func (c *clerk) answer(i int, words ...string) Answer {
 		a.Sent = c.at(number(sent))
 	}
 	var failed bool
-	if a.Outcome, failed = outcomes[words[0]]; failed {
-		if a.Err = causes[words[1]]; a.Err == nil {
+	if a.Outcome, failed = outcomes[lastAnswers[0]]; failed {
+		if a.Err = causes[lastAnswers[1]]; a.Err == nil {
 			c.Fatalf("%v: no such cause", c.line)
 		}
 		return a
 	}
 	a.Outcome = member.Answered
-	if a.Permits = list(words[0]); a.Permits != nil {
+	if a.Permits = list(lastAnswers[0]); a.Permits != nil {
 		a.N = a.Permits[0].Token
 	} else {
-		a.N = int64(number(words[0]))
+		a.N = int64(number(lastAnswers[0]))
 	}
 	if !c.asks[i] {
 		a.Server = micros(float64(a.Sent.Sub(c.start)+a.At.Sub(c.start)) / 2 / float64(time.Millisecond))
@@ -299,8 +299,8 @@ func (c *clerk) answer(i int, words ...string) Answer {
 }
 
 // list reads "3:17,5:20", nil for anything else.
-func list(word string) permit.List {
-	l, _ := permit.Parse(strings.ReplaceAll(word, ",", " "))
+func list(lastAnswer string) permit.List {
+	l, _ := permit.Parse(strings.ReplaceAll(lastAnswer, ",", " "))
 	return l
 }
 
@@ -318,12 +318,12 @@ func (c *clerk) from(i int) member.State {
 }
 
 // event plays one event and returns the answer in words.
-func (c *clerk) event(word string) string {
+func (c *clerk) event(lastAnswer string) string {
 	one := 0
 	if len(c.args) > 0 && c.args[0] != "" && c.args[0][0] >= '0' && c.args[0][0] <= '9' {
 		one = int(c.args[0][0] - '0')
 	}
-	switch word {
+	switch lastAnswer {
 	// What the attempt does.
 	case "next":
 		return c.next()
@@ -344,7 +344,7 @@ func (c *clerk) event(word string) string {
 			return 0
 		})
 	case "asked":
-		c.Ballot.asked, c.beat, c.every = c.now, c.at(number(c.option("heartbeat"))), c.pace()
+		c.Ballot.asked, c.heartbeat, c.heartbeatEvery = c.now, c.at(number(c.option("heartbeat"))), c.pace()
 	case "yield":
 		return offers(c.yield(c.now))
 	case "back":
@@ -354,7 +354,7 @@ func (c *clerk) event(word string) string {
 	case "succeeds":
 		past := c.Past()
 		c.begin(c.args[0], past)
-		return fmt.Sprintf("%s notyet %s doubts %s", [...]string{"ask", "wait", "try"}[past.Start], c.ms(past.notYet), members(past.doubt))
+		return fmt.Sprintf("%s notyet %s doubts %s", [...]string{"ask", "wait", "try"}[past.Start], c.ms(past.notBefore), members(past.silentBefore))
 	case "decided":
 		c.core.Adopt(int64(number(c.args[0])))
 
@@ -372,7 +372,7 @@ func (c *clerk) event(word string) string {
 	case "claimed":
 		return c.each(func(i int) quorum.Vote {
 			lease := c.part
-			if c.phase == aligning {
+			if c.phase == followingGate {
 				lease = c.terms.TTL
 			}
 			return c.ClaimAnswered(i, c.answer(i, c.args[1:]...), lease)
@@ -407,7 +407,7 @@ func (c *clerk) event(word string) string {
 	case "readers":
 		c.ReadersWait()
 	case "names":
-		return c.each(func(i int) quorum.Vote { c.follows(c.args[1], i); return 0 })
+		return c.each(func(i int) quorum.Vote { c.namesNext(c.args[1], i); return 0 })
 	case "withdraws":
 		c.Withdrawn(c.args[0])
 	case "overhears":
@@ -434,8 +434,8 @@ func (c *clerk) event(word string) string {
 		in, until := c.core.Confirmed(c.now, c.states)
 		return members(in) + " until " + c.ms(until)
 	case "standing":
-		standing, err := c.Standing(one, c.now, c.states)
-		said := map[Standing]string{Votes: "votes", Refuses: "refuses", Fails: "fails", Undecided: "undecided", Silent: "silent", Unasked: "unasked"}[standing]
+		standing, err := c.Status(one, c.now, c.states)
+		said := map[Status]string{Votes: "votes", Refuses: "refuses", Fails: "fails", Undecided: "undecided", Silent: "silent", Unasked: "unasked"}[standing]
 		if err != nil {
 			said += " " + fmt.Sprint(KindOf(err))
 		}
@@ -446,7 +446,7 @@ func (c *clerk) event(word string) string {
 	case "dating":
 		return [...]string{"undated", "dated", "stepped"}[core.Probe{Votes: &c.core}.Dating(one)]
 	case "heard", "named":
-		list := map[string][]named{"heard": c.heard, "named": c.Ballot.next}[word]
+		list := map[string][]named{"heard": c.heard, "named": c.Ballot.next}[lastAnswer]
 		return fmt.Sprint(len(list), " ", list[0].owner, " ", list[len(list)-1].owner)
 	case "hint":
 		return cmp.Or(c.Hint(), "none")
@@ -455,7 +455,7 @@ func (c *clerk) event(word string) string {
 	case "waited":
 		return fmt.Sprint(c.Waited())
 	case "dark":
-		return c.ms(c.darkSince)
+		return c.ms(c.noQuorumSince)
 	case "pause":
 		return decimal(clock.Until(c.last.Wake, c.now))
 	case "asks":
@@ -490,7 +490,7 @@ func (c *clerk) change(st *member.State) {
 func (c *clerk) step(s Step) string {
 	said := [...]string{"sleep", "acquire", "room", "listen", "register", "yield", "claim", "raise", "win", "again", "lose"}[s.Do]
 	switch s.Do {
-	case MakeRoom:
+	case BackOff:
 		said += " " + decimal(s.Pause)
 	case Register:
 		said += " " + members(s.To) + " by " + [...]string{"nothing", "poll", "expiry", "member", "grant"}[s.Why]

@@ -38,11 +38,11 @@
 // A voter has two states: what we have of the member (core.Has), and how far the giving up of its vote has
 // come. These go together:
 //
-//	|       | settled | offered | kept | undone |
+//	|       | none given | yielding | yielded back | yield lost |
 //	| none  | yes     | yes     | yes  | yes    |
 //	| held  | yes     | yes     | yes  | no     |
-//	| tardy | yes     | yes     | no   | no     |
-//	| gone  | yes     | yes     | yes  | no     |
+//	| expired | yes     | yes     | no   | no     |
+//	| lost  | yes     | yes     | yes  | no     |
 //
 // A held vote has a token, and a vote that is none or gone has none. A tardy vote keeps its token
 // until it is dropped. A member has a held vote beside an offer if it granted anew before the

@@ -25,28 +25,28 @@ func (b *Ballot) hashesHigher(waiter string) bool {
 func (b *Ballot) excluded(i int, a *Answer) {
 	m := &b.m[i]
 	m.retry = a.At.Add(duration.FromMillis(-a.N) + time.Millisecond)
-	m.word = refused
+	m.lastAnswer = refused
 	m.found()
 	b.core.Refused(i, a.Server)
 }
 
-// stillKept books that member i answers with a vote that was given up, or with an older one.
-func (b *Ballot) stillKept(i int, a *Answer) {
+// heldAfterGiveUp books that member i answers with a vote that was given up, or with an older one.
+func (b *Ballot) heldAfterGiveUp(i int, a *Answer) {
 	m := &b.m[i]
 	switch {
 	case b.permits != nil:
 		b.keeps(i, a.Permits)
-	case a.N == b.core.GivenUp(i) && b.core.Has(i) == core.None && m.yield != offered:
-		m.yield = undone
-	case m.yield == undone:
-		m.yield = settled
+	case a.N == b.core.GivenUp(i) && b.core.Has(i) == core.None && m.yield != yielding:
+		m.yield = yieldLost
+	case m.yield == yieldLost:
+		m.yield = noYield
 	}
 }
 
-// mayBeOffered reports whether member i has something of ours that another attempt could use.
-func (b *Ballot) mayBeOffered(i int) bool {
+// mayYield reports whether member i has something of ours that another attempt could use.
+func (b *Ballot) mayYield(i int) bool {
 	m := &b.m[i]
-	return b.core.Token(i) > 0 && m.yield != kept || m.yield == undone
+	return b.core.Token(i) > 0 && m.yield != yieldedBack || m.yield == yieldLost
 }
 
 // Offer is a vote that is given up.
@@ -59,11 +59,11 @@ type Offer struct {
 
 // splitUp yields the votes in hand two round trips after every member has answered or been silent
 // for too long. All members then give to the same attempt.
-func (b *Ballot) splitUp(c census, now time.Time) (s Step, wake time.Time) {
+func (b *Ballot) splitUp(c survey, now time.Time) (s Step, wake time.Time) {
 	switch {
 	case c.offers == 0:
 		b.split = time.Time{}
-	case c.settled && b.split.IsZero():
+	case c.allHeard && b.split.IsZero():
 		b.split = now.Add(max(time.Millisecond, 2*b.rtt))
 	}
 	if b.split.IsZero() || clock.Until(b.split, now) > 0 {
@@ -81,12 +81,12 @@ func (b *Ballot) splitUp(c census, now time.Time) (s Step, wake time.Time) {
 func (b *Ballot) yield(now time.Time) (out []Offer) {
 	for i := range b.m {
 		m := &b.m[i]
-		if !b.mayBeOffered(i) {
+		if !b.mayYield(i) {
 			continue
 		}
 		out = append(out, Offer{Member: i, Given: b.core.GiveUp(i, nil, nil), Ticket: b.ticketAt(i)})
-		m.yield, m.wished = offered, false
-		b.hurried(m, now)
+		m.yield, m.wished = yielding, false
+		b.entryShortened(m, now)
 		m.sent++
 		if m.pending == 0 {
 			m.since = now
@@ -98,18 +98,18 @@ func (b *Ballot) yield(now time.Time) (out []Offer) {
 // YieldAnswered books the result of a yield: a new token if the vote stayed ours.
 func (b *Ballot) YieldAnswered(i int, a *Answer) quorum.Vote {
 	m := &b.m[i]
-	if m.yield == offered {
-		m.yield = settled
+	if m.yield == yielding {
+		m.yield = noYield
 	}
 	switch {
 	case !b.books(i, a):
 	case b.core.GivenBack(i, &a.Answer):
 		m.found()
 		if !m.wished {
-			m.yield = kept
+			m.yield = yieldedBack
 		}
 	case b.core.Token(i) == 0:
-		m.word = refused
+		m.lastAnswer = refused
 	}
 	return a.counts(false)
 }

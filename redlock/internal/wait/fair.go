@@ -27,16 +27,16 @@ func newTickets(members int, agreed int64) *tickets {
 	return &tickets{agreed: agreed, places: make([]int64, members)}
 }
 
-// placed books the place that member i has given to the attempt. Where it is not the agreed one,
+// placeTold books the place that member i has given to the attempt. Where it is not the agreed one,
 // the attempt asks again at once, with that.
-func (b *Ballot) placed(i int, n int64) {
+func (b *Ballot) placeTold(i int, n int64) {
 	if b.tickets == nil {
 		b.tickets = newTickets(len(b.m), 0)
 	}
 	t := b.tickets
 	t.places[i] = n
 	if t.agreed > 0 {
-		b.correct(i)
+		b.checkPlace(i)
 		return
 	}
 	known, most := 0, int64(0)
@@ -50,12 +50,12 @@ func (b *Ballot) placed(i int, n int64) {
 	}
 	t.agreed = most
 	for k := range t.places {
-		b.correct(k)
+		b.checkPlace(k)
 	}
 }
 
-// correct has member i asked again if the attempt has another place there than its ticket.
-func (b *Ballot) correct(i int) {
+// checkPlace has member i asked again if the attempt has another place there than its ticket.
+func (b *Ballot) checkPlace(i int) {
 	if t := b.tickets; t.places[i] > 0 && t.places[i] != t.agreed {
 		t.wrong = t.wrong.With(i)
 	}
@@ -73,8 +73,8 @@ func (b *Ballot) ticket() int64 {
 	return b.tickets.agreed
 }
 
-// misplaced takes the members that have another place for the attempt than its ticket.
-func (b *Ballot) misplaced() (to memberset.Set) {
+// wrongPlaces takes the members that have another place for the attempt than its ticket.
+func (b *Ballot) wrongPlaces() (to memberset.Set) {
 	if b.tickets != nil {
 		to, b.tickets.wrong = b.tickets.wrong, 0
 	}

@@ -169,7 +169,7 @@ func (w *lineup) answered(x, i int, place int64) {
 	a.Outcome, a.N, a.Place = member.Answered, -1000, place
 	a.From, a.Now = member.Brief{Votes: true}, member.Brief{Votes: true}
 	c.b.Answered(i, &a, 0)
-	wrong := c.b.misplaced()
+	wrong := c.b.wrongPlaces()
 	if w.ownOrder {
 		c.b.tickets.agreed = 0
 		return

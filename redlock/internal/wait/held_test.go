@@ -51,16 +51,16 @@ func TestReleaseIsConfirmedByWhatTheMemberHad(t *testing.T) {
 	b.Renewed(2, 0, false, time.Time{})
 
 	require.False(t, b.ReleaseAnswered(0, &Answer{Answer: core.Answer{Outcome: member.Unknown, N: 1}}), "no answer")
-	require.Zero(t, b.Disowned())
+	require.Zero(t, b.NotOurs())
 	require.True(t, b.ReleaseAnswered(0, answered(1)))
-	require.Zero(t, b.Disowned())
+	require.Zero(t, b.NotOurs())
 	b.ReleaseAnswered(0, answered(0))
-	require.Zero(t, b.Disowned(), "a second release finds nothing")
+	require.Zero(t, b.NotOurs(), "a second release finds nothing")
 	require.False(t, b.ReleaseAnswered(1, answered(0)), "the vote was ours, and is not there")
-	require.Equal(t, 1, b.Disowned())
+	require.Equal(t, 1, b.NotOurs())
 	require.False(t, b.ReleaseAnswered(2, answered(0)), "a renewal had found it gone")
 	require.True(t, b.ReleaseAnswered(3, answered(0)), "it never voted")
-	require.Equal(t, 3, b.Disowned())
+	require.Equal(t, 3, b.NotOurs())
 }
 
 // An attempt that waits decides anew after each answer and each push.
@@ -125,12 +125,12 @@ func TestTableOfStatesIsThatOfTheDocumentation(t *testing.T) {
 		}
 	}
 	want := [][]string{{""}}
-	for y := settled; y <= undone; y++ {
+	for y := noYield; y <= yieldLost; y++ {
 		want[0] = append(want[0], y.String())
 	}
-	for s := core.None; s <= core.Gone; s++ {
+	for s := core.None; s <= core.Lost; s++ {
 		row := []string{s.String()}
-		for y := settled; y <= undone; y++ {
+		for y := noYield; y <= yieldLost; y++ {
 			row = append(row, map[bool]string{true: "yes", false: "no"}[together[s][y]])
 		}
 		want = append(want, row)

@@ -14,13 +14,13 @@ import (
 type phase uint8
 
 const (
-	over     phase = iota // won or ended
-	fresh                 // nothing has been asked
-	asking                // acquire is out
-	full                  // the client's own lines are: it is asked again later
-	raising               // raise is out
-	waiting               // registered, or about to be
-	aligning              // it asks once, and follows the votes of one member
+	over          phase = iota // won or ended
+	fresh                      // nothing has been asked
+	asking                     // acquire is out
+	full                       // the client's own lines are: it is asked again later
+	raising                    // raise is out
+	waiting                    // registered, or about to be
+	followingGate              // it asks once, and follows the votes of one member
 )
 
 // poll is a question whose answers are counted, as those of a quorum.Round.
@@ -52,21 +52,21 @@ func (p *poll) verdict(need int) quorum.Verdict {
 	return quorum.Decide(p.yes.Len(), p.open.Len(), need)
 }
 
-// Deed says what an attempt has to do.
-type Deed uint8
+// Action says what an attempt has to do.
+type Action uint8
 
 const (
-	Sleep    Deed = iota // do nothing before Step.Wake, unless something is heard
-	Acquire              // submit acquire to Step.To
-	MakeRoom             // leave the client's own lines alone for at least Step.Pause
-	Listen               // let everything that is heard from now on wake the attempt
-	Register             // submit wait to Step.To
-	Yield                // submit a yield for each of Step.Offers
-	Claim                // submit a claim for each of Step.Offers, then wait to Step.To
-	Raise                // submit raise with Step.Token to Step.To
-	Win                  // take Step.Grant, and submit raise with its token to Step.To
-	Again                // release everything; another attempt follows: Ballot.Past
-	Lose                 // release everything
+	Sleep    Action = iota // do nothing before Step.Wake, unless something is heard
+	Acquire                // submit acquire to Step.To
+	BackOff                // leave the client's own lines alone for at least Step.Pause
+	Listen                 // let everything that is heard from now on wake the attempt
+	Register               // submit wait to Step.To
+	Yield                  // submit a yield for each of Step.Offers
+	Claim                  // submit a claim for each of Step.Offers, then wait to Step.To
+	Raise                  // submit raise with Step.Token to Step.To
+	Win                    // take Step.Grant, and submit raise with its token to Step.To
+	Again                  // release everything; another attempt follows: Ballot.Past
+	Lose                   // release everything
 )
 
 // Cause says why an attempt has ended without the lock.
@@ -95,7 +95,7 @@ const (
 
 // Step says what to do next. The ballot has booked it, so the caller must submit every call of it.
 type Step struct {
-	Do     Deed
+	Do     Action
 	Poll   bool          // look again when the question is decided; false: at whatever is heard
 	Why    Why           // of Register
 	Freed  bool          // of Register: Redisson has freed the lock there
@@ -104,7 +104,7 @@ type Step struct {
 	To     memberset.Set // the members to ask
 	Need   int           // of Acquire: the yes of so many of them decide
 	Wake   time.Time     // of Acquire, Raise, Sleep: when to look again
-	Pause  time.Duration // of MakeRoom
+	Pause  time.Duration // of BackOff
 	Token  int64         // of Raise
 	Ticket int64         // of Register and Claim; 0: none is agreed, or the lock has no tickets
 	Offers []Offer       // of Yield and Claim
@@ -150,14 +150,14 @@ func (b *Ballot) Next(s *Step, now time.Time, states []member.State) {
 		case v == quorum.Won:
 			b.raised(s, now, states)
 		case v == quorum.Lost || b.silent(now):
-			b.spent(s, Unconfirmed, now, states)
+			b.endAttempt(s, Unconfirmed, now, states)
 		default:
 			s.Poll, s.Wake = true, b.pollEnd()
 		}
 	case waiting:
 		b.wait(s, now, states)
-	case aligning:
-		b.aligns(s, now, states)
+	case followingGate:
+		b.followGateOnce(s, now, states)
 	default:
 		panic("wait: the attempt is over")
 	}
@@ -166,7 +166,7 @@ func (b *Ballot) Next(s *Step, now time.Time, states []member.State) {
 // pollEnd is when members that have not answered count as silent, unless they are busy: see quorum.Round.Wait. Who claims does not
 // wait for a round: all members have just answered then.
 func (b *Ballot) pollEnd() time.Time {
-	if b.phase == aligning {
+	if b.phase == followingGate {
 		return b.poll.sent.Add(quorum.Patience * b.terms.Timeout)
 	}
 	return b.poll.sent.Add(b.terms.Timeout)
@@ -184,10 +184,10 @@ func (b *Ballot) ask(s *Step, now time.Time) {
 	s.Do, s.Poll, s.To, s.Need, s.Wake = Acquire, true, all, b.need, b.pollEnd()
 }
 
-// askPast asks the members that have passed the attempt over, if it can still win with their votes.
+// askPassedOver asks the members that have passed the attempt over, if it can still win with their votes.
 // They may have done so because of another lock in the same chain. It reports whether it asks. It
 // does so once, because a question that travels alone is passed over by nobody.
-func (b *Ballot) askPast(s *Step, now time.Time) bool {
+func (b *Ballot) askPassedOver(s *Step, now time.Time) bool {
 	past, yes := b.poll.past, b.poll.yes
 	if past == 0 || b.poll.again || yes.Len()+past.Len() < b.need {
 		return false
@@ -204,7 +204,7 @@ func (b *Ballot) askPast(s *Step, now time.Time) bool {
 
 // refused says how it goes on after a question that was not won.
 func (b *Ballot) refused(s *Step, early bool, now time.Time, states []member.State) {
-	if b.makeRoom(s, now, states) || b.askPast(s, now) {
+	if b.backOff(s, now, states) || b.askPassedOver(s, now) {
 		return
 	}
 	if align := b.terms.Rules.align; b.start == TryOnce && align != nil && align(b, now) {
@@ -225,18 +225,18 @@ func (b *Ballot) refused(s *Step, early bool, now time.Time, states []member.Sta
 	b.listen(s)
 }
 
-// makeRoom tries again, with the votes in hand, if only full lines of this client's own were in the
+// backOff tries again, with the votes in hand, if only full lines of this client's own were in the
 // way. It reports whether they were.
-func (b *Ballot) makeRoom(s *Step, now time.Time, states []member.State) bool {
+func (b *Ballot) backOff(s *Step, now time.Time, states []member.State) bool {
 	if b.start != AskFirst {
 		return false
 	}
-	pause := b.crowdedOut(now, states)
+	pause := b.onlyOverflows(now, states)
 	if pause == 0 {
 		return false
 	}
 	b.phase = full
-	s.Do, s.Pause = MakeRoom, pause
+	s.Do, s.Pause = BackOff, pause
 	return true
 }
 
@@ -250,7 +250,7 @@ func (b *Ballot) listen(s *Step) {
 func (b *Ballot) decide(s *Step, now time.Time, states []member.State) {
 	switch decision, grant := b.core.Decide(now, states); decision {
 	case core.Few:
-		b.spent(s, TooSlow, now, states)
+		b.endAttempt(s, TooSlow, now, states)
 	case core.Apart:
 		b.raise(s, grant.In, now)
 	case core.Won:
@@ -278,7 +278,7 @@ func (b *Ballot) raise(s *Step, in memberset.Set, now time.Time) {
 func (b *Ballot) raised(s *Step, now time.Time, states []member.State) {
 	grant, won := b.core.Confirm(now, states)
 	if !won {
-		b.spent(s, TooSlow, now, states)
+		b.endAttempt(s, TooSlow, now, states)
 		return
 	}
 	s.Grant = grant

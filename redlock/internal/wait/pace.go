@@ -9,7 +9,7 @@ import "time"
 // attempt waiting. What a member has said that fails does not matter: it is asked as soon as it can be.
 func (b *Ballot) pace() (pace time.Duration) {
 	for i := range b.m {
-		if m := &b.m[i]; m.word == refused {
+		if m := &b.m[i]; m.lastAnswer == refused {
 			if left := max(m.lives-b.terms.Entry, b.terms.Entry/3); pace == 0 || left < pace {
 				pace = left
 			}
@@ -21,26 +21,26 @@ func (b *Ballot) pace() (pace time.Duration) {
 	return pace
 }
 
-// repace moves the heartbeat if an answer has changed the pace.
-func (b *Ballot) repace() {
-	if pace := b.pace(); pace != b.every && !b.asked.IsZero() {
-		b.every, b.beat = pace, b.asked.Add(pace)
+// moveHeartbeat moves the heartbeat if an answer has changed the pace.
+func (b *Ballot) moveHeartbeat() {
+	if pace := b.pace(); pace != b.heartbeatEvery && !b.asked.IsZero() {
+		b.heartbeatEvery, b.heartbeat = pace, b.asked.Add(pace)
 	}
 }
 
-// paced books the lifetime that a refusal tells. A member with a long line is not asked when its lock should have ended: of
+// entryTold books the lifetime that a refusal tells. A member with a long line is not asked when its lock should have ended: of
 // so many waiters, those whose heartbeat is next find that out.
-func (m *Voter) paced(a *Answer) {
+func (m *Voter) entryTold(a *Answer) {
 	if m.lives = a.Lives; m.lives > 0 {
 		m.retry = time.Time{}
 	}
 }
 
-// hurried books that a vote is given up. The entry that the attempt gets for it lives for Terms.Entry.
-func (b *Ballot) hurried(m *Voter, now time.Time) {
+// entryShortened books that a vote is given up. The entry that the attempt gets for it lives for Terms.Entry.
+func (b *Ballot) entryShortened(m *Voter, now time.Time) {
 	if m.lives == 0 {
 		return
 	}
-	m.lives, b.every = 0, b.terms.Entry/3
-	b.beat = earliest(b.beat, now.Add(b.every))
+	m.lives, b.heartbeatEvery = 0, b.terms.Entry/3
+	b.heartbeat = earliest(b.heartbeat, now.Add(b.heartbeatEvery))
 }

@@ -19,13 +19,13 @@ const (
 
 // Past says how an attempt begins, and what earlier attempts of the same caller have left to it.
 type Past struct {
-	Start  Start
-	tried  tried
-	notYet time.Time     // see Ballot
-	doubt  memberset.Set // see Ballot
-	dark   time.Time     // since when fewer than a majority could be asked
-	ticket int64         // the caller's, agreed by an earlier attempt; 0: none
-	words  []said        // what the members told last
+	Start         Start
+	tried         tried
+	notBefore     time.Time     // see Ballot
+	silentBefore  memberset.Set // see Ballot
+	noQuorumSince time.Time     // since when fewer than a majority could be asked
+	ticket        int64         // the caller's, agreed by an earlier attempt; 0: none
+	lastAnswers   []said        // what the members told last
 }
 
 // tried counts attempts of one caller.
@@ -40,12 +40,12 @@ const tries = 3
 
 // Past returns what the attempt leaves to the next one, after Again.
 func (b *Ballot) Past() Past {
-	return Past{Start: b.start, tried: b.tried, notYet: b.notYet, doubt: b.doubt, dark: b.darkSince, ticket: b.ticket(), words: b.words()}
+	return Past{Start: b.start, tried: b.tried, notBefore: b.notBefore, silentBefore: b.silentBefore, noQuorumSince: b.noQuorumSince, ticket: b.ticket(), lastAnswers: b.lastAnswers()}
 }
 
-// spent ends an attempt that another one may succeed.
-func (b *Ballot) spent(s *Step, why Cause, now time.Time, states []member.State) {
-	if b.makeRoom(s, now, states) {
+// endAttempt ends an attempt that another one may succeed.
+func (b *Ballot) endAttempt(s *Step, why Cause, now time.Time, states []member.State) {
+	if b.backOff(s, now, states) {
 		return
 	}
 	b.phase, b.poll = over, poll{}
@@ -72,13 +72,13 @@ func (p *tried) allows(why Cause, now time.Time, giveUp time.Duration) bool {
 
 // standBack makes room for those who can have a majority. Only asking tells that a member which fails does so no more, and
 // who asks may have a vote for Timeout that others want: so seldom, and more seldom from one time to the next.
-func (b *Ballot) standBack(s *Step, vain memberset.Set, now time.Time) {
+func (b *Ballot) standBack(s *Step, failing memberset.Set, now time.Time) {
 	s.Do, s.Cause = Again, StoodBack
-	b.phase, b.doubt, b.notYet = over, vain, time.Time{}
-	if vain == 0 {
+	b.phase, b.silentBefore, b.notBefore = over, failing, time.Time{}
+	if failing == 0 {
 		b.tried.back = 0
 		return
 	}
-	b.notYet = now.Add(min(b.terms.Timeout<<min(b.tried.back, 10), max(b.terms.Timeout, time.Second)))
+	b.notBefore = now.Add(min(b.terms.Timeout<<min(b.tried.back, 10), max(b.terms.Timeout, time.Second)))
 	b.tried.back++
 }

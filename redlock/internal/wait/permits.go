@@ -33,9 +33,9 @@ type permits struct {
 
 // seat is what an attempt has of one member besides what a Voter says.
 type seat struct {
-	kept  permit.List // what the member answered with, although it was given up
-	next  string      // the waiter that the member named last; "": none
-	order int         // when it named that one
+	stillTold permit.List // what the member answered with, although it was given up
+	next      string      // the waiter that the member named last; "": none
+	order     int         // when it named that one
 }
 
 // saw keeps what the members are good for, because a rule is not given that: it would cost every
@@ -79,16 +79,16 @@ func (b *Ballot) RoundTrip() time.Duration { return b.rtt }
 // keeps books that member i answers with what was given up. It still does not count, but heartbeats
 // keep it alive: unless it is claimed away, nobody ever has it.
 func (b *Ballot) keeps(i int, l permit.List) {
-	if m := &b.m[i]; b.core.Has(i) == core.None && m.yield != offered {
-		m.yield = undone
-		b.permits.at[i].kept = l
+	if m := &b.m[i]; b.core.Has(i) == core.None && m.yield != yielding {
+		m.yield = yieldLost
+		b.permits.at[i].stillTold = l
 	}
 }
 
-// seated books that member i has given a vote, and whom it named then.
-func (b *Ballot) seated(i int, next string) {
+// seatTold books that member i has given a vote, and whom it named then.
+func (b *Ballot) seatTold(i int, next string) {
 	s := &b.permits.at[i]
-	s.kept = nil
+	s.stillTold = nil
 	b.permits.heard++
 	s.next, s.order = next, b.permits.heard
 	if len(next) < 2 || next == b.owner { // "-" is nobody
@@ -147,8 +147,8 @@ func (b *Ballot) gateNow(now time.Time, states []member.State) int {
 	for k := range b.m {
 		i := (b.permits.gate + k) % len(b.m)
 		m := &b.m[i]
-		silent := (m.pending > 0 || m.yield == offered) && clock.Elapsed(m.since, now) >= b.terms.Timeout
-		if states[i].Votes && states[i].Inbox && !silent && (m.word != failed || m.crowded > 0) {
+		silent := (m.pending > 0 || m.yield == yielding) && clock.Elapsed(m.since, now) >= b.terms.Timeout
+		if states[i].Votes && states[i].Inbox && !silent && (m.lastAnswer != failed || m.overflows > 0) {
 			return i
 		}
 	}
@@ -161,12 +161,12 @@ const longestPause = 100 * time.Millisecond
 // follow aligns the votes in hand two round trips after every member has answered or been silent for
 // too long, and more seldom if that does not help. What the gate gave is asked of all others. If that was
 // in vain, or the gate gave nothing, everything is given up and asked anew.
-func (b *Ballot) follow(c census, now time.Time) (s Step, wake time.Time) {
+func (b *Ballot) follow(c survey, now time.Time) (s Step, wake time.Time) {
 	p, states := b.permits, b.permits.states
 	switch {
 	case c.offers == 0:
 		b.split = time.Time{}
-	case c.settled && b.split.IsZero():
+	case c.allHeard && b.split.IsZero():
 		b.split = now.Add(min(max(time.Millisecond, 2*b.rtt)<<min(p.rounds/4, 7), max(longestPause, 2*b.rtt)))
 	}
 	if b.split.IsZero() || clock.Until(b.split, now) > 0 {
@@ -231,16 +231,16 @@ func (b *Ballot) claim(s *Step, i int, slots []int, now time.Time, states []memb
 	switch {
 	case b.core.Token(i) > 0:
 		had = b.core.List(i)
-	case m.yield == undone:
-		had = seat.kept
+	case m.yield == yieldLost:
+		had = seat.stillTold
 	}
 	if had == nil && slots == nil {
 		return false
 	}
 	b.registers(i, states[i].Gen, now)
 	given := b.core.GiveUp(i, had, slots)
-	seat.kept = nil
-	m.yield = offered
+	seat.stillTold = nil
+	m.yield = yielding
 	s.Offers = append(s.Offers, Offer{Member: i, Given: given, Slots: slots})
 	return true
 }
@@ -248,8 +248,8 @@ func (b *Ballot) claim(s *Step, i int, slots []int, now time.Time, states []memb
 // ClaimAnswered books the result of a claim, and says what it counts for. lease is the TTL that the
 // claim asked for.
 func (b *Ballot) ClaimAnswered(i int, a *Answer, lease time.Duration) quorum.Vote {
-	if m := &b.m[i]; m.yield == offered {
-		m.yield = settled
+	if m := &b.m[i]; m.yield == yielding {
+		m.yield = noYield
 	}
 	return b.Answered(i, a, lease)
 }
@@ -271,13 +271,13 @@ func (b *Ballot) tryGate(now time.Time) bool {
 	if gate < 0 || voted.Len() < b.need || !voted.Has(gate) {
 		return false
 	}
-	b.phase, b.poll = aligning, poll{}
+	b.phase, b.poll = followingGate, poll{}
 	b.permits.followed = b.core.List(gate).Slots()
 	return true
 }
 
-// aligns is Next of an attempt that goes on as tryGate says.
-func (b *Ballot) aligns(s *Step, now time.Time, states []member.State) {
+// followGateOnce is Next of an attempt that goes on as tryGate says.
+func (b *Ballot) followGateOnce(s *Step, now time.Time, states []member.State) {
 	if b.poll.sent.IsZero() {
 		b.poll.sent = now
 		s.Do = Claim
@@ -292,20 +292,20 @@ func (b *Ballot) aligns(s *Step, now time.Time, states []member.State) {
 		b.decide(s, now, states)
 		return
 	}
-	settled, refusals := true, 0
+	allHeard, refusals := true, 0
 	for i := range b.m {
-		settled = settled && b.m[i].yield != offered
-		if b.m[i].word == refused {
+		allHeard = allHeard && b.m[i].yield != yielding
+		if b.m[i].lastAnswer == refused {
 			refusals++
 		}
 	}
-	if !settled && !b.silent(now) {
+	if !allHeard && !b.silent(now) {
 		s.Wake = b.pollEnd()
 		return
 	}
 	b.phase = over
 	s.Do, s.Cause = Lose, Stuck
-	if !settled && len(b.m)-refusals >= b.need { // silence is no refusal
+	if !allHeard && len(b.m)-refusals >= b.need { // silence is no refusal
 		s.Cause = NoQuorum
 	}
 }

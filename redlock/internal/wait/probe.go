@@ -46,7 +46,7 @@ func (p Probe) Next(now time.Time, states []member.State) (s Step) {
 // Shift moves everything that has a date.
 func (p Probe) Shift(d time.Duration) {
 	b := p.Ballot
-	all := []*time.Time{&b.poll.sent, &b.asked, &b.beat, &b.split, &b.darkSince, &b.lame}
+	all := []*time.Time{&b.poll.sent, &b.asked, &b.heartbeat, &b.split, &b.noQuorumSince, &b.minoritySince}
 	local, servers := p.votes().Dates()
 	all = append(all, local...)
 	for i := range b.m {
@@ -88,13 +88,13 @@ type Clocks struct {
 //
 //   - rtt, which moves by parts of what a search calls a moment.
 //   - need, terms and part, which never change.
-//   - notYet, doubt, unheard, darkSince and tried, because no attempt of the search has any.
+//   - notBefore, doubt, unheard, noQuorumSince and tried, because no attempt of the search has any.
 //   - off and woken, which AppendMemory writes if members forget.
 //   - shared, and every, which changes in long lines only.
 func (p Probe) AppendKey(out []byte, c Clocks) []byte {
 	b := p.Ballot
 	out = append(out, byte(b.phase), byte(b.start), bit(b.poll.again)|bit(b.readers)<<1)
-	for _, t := range []time.Time{b.poll.sent, b.beat, b.split, b.lame} {
+	for _, t := range []time.Time{b.poll.sent, b.heartbeat, b.split, b.minoritySince} {
 		out = c.Time(out, t)
 	}
 	if !b.asked.Before(c.Recent) {
@@ -127,7 +127,7 @@ func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 	m := &b.m[i]
 	out = append(out, bit(b.poll.to.Has(i))|bit(b.poll.open.Has(i))<<1|bit(b.poll.yes.Has(i))<<2|bit(b.poll.past.Has(i))<<3,
 		byte(m.yield), bit(m.sent > 0)|bit(m.wished)<<1, byte(m.pending))
-	if m.pending > 0 || m.yield == offered {
+	if m.pending > 0 || m.yield == yielding {
 		out = c.Time(out, m.since)
 	}
 	out = c.Time(out, m.retry)
@@ -139,7 +139,7 @@ func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 	}
 	if b.permits != nil {
 		s := b.permits.at[i]
-		out = core.AppendList(out, s.kept)
+		out = core.AppendList(out, s.stillTold)
 		out = append(append(out, byte(len(s.next))), s.next...)
 	}
 	if b.tickets != nil {
@@ -158,7 +158,7 @@ func (p Probe) AppendMemory(out []byte, i int) []byte {
 	if len(p.m) == 0 {
 		return out
 	}
-	return append(out, byte(p.votes().Generation(i)), bit(p.off.Has(i)), bit(p.woken.Has(i)))
+	return append(out, byte(p.votes().Generation(i)), bit(p.notListening.Has(i)), bit(p.listenAgain.Has(i)))
 }
 
 func bit(b bool) byte {
@@ -176,20 +176,22 @@ func (p Probe) Combination(i int) (name string, exists bool) {
 	}
 	m := &p.m[i]
 	has, token := p.core.Has(i), p.core.Token(i)
-	if together[has][m.yield] && (has == core.Tardy || token > 0 == (has == core.Held)) {
+	if together[has][m.yield] && (has == core.Expired || token > 0 == (has == core.Held)) {
 		return "", true
 	}
 	return fmt.Sprintf("%v and %v, token %d", has, m.yield, token), false
 }
 
 var together = [...][4]bool{
-	core.None:  {settled: true, offered: true, kept: true, undone: true},
-	core.Held:  {settled: true, offered: true, kept: true},
-	core.Tardy: {settled: true, offered: true},
-	core.Gone:  {settled: true, offered: true, kept: true},
+	core.None:    {noYield: true, yielding: true, yieldedBack: true, yieldLost: true},
+	core.Held:    {noYield: true, yielding: true, yieldedBack: true},
+	core.Expired: {noYield: true, yielding: true},
+	core.Lost:    {noYield: true, yielding: true, yieldedBack: true},
 }
 
-func (y yield) String() string { return [...]string{"settled", "offered", "kept", "undone"}[y] }
+func (y yield) String() string {
+	return [...]string{"none given", "yielding", "yielded back", "yield lost"}[y]
+}
 
 // Vote is the vote of a member as it is: its token, and until when it counts.
 type Vote struct {
@@ -249,7 +251,7 @@ func (p Probe) Believe(i int, v Vote, server int64) {
 func (p Probe) Keep(i int, before *Ballot) {
 	p.votes().Restore(i, &before.core)
 	p.m[i] = before.m[i]
-	p.m[i].yield = kept
+	p.m[i].yield = yieldedBack
 }
 
 // RaiseEverywhere asks every member to confirm, and takes any answer for a yes.

@@ -15,7 +15,7 @@ import (
 
 // ending is how a game ends.
 type ending struct {
-	do  Deed
+	do  Action
 	why Cause
 }
 
@@ -41,8 +41,8 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 			Probe{&d.Ballot}.SetPart(15 * time.Millisecond)
 		}
 		if rng.IntN(3) == 0 {
-			d.doubt = memberset.Set(rng.IntN(1 << n))
-			d.notYet = d.at(float64(rng.IntN(1000)))
+			d.silentBefore = memberset.Set(rng.IntN(1 << n))
+			d.notBefore = d.at(float64(rng.IntN(1000)))
 		}
 		fl := make([][]flight, n)
 		ms := 0.0

@@ -47,11 +47,11 @@ func (b *Ballot) ReadersWait() { b.readers = true }
 // push to this owner then finds nobody. A reader has no place in any line that it could lose. An
 // attempt that kept its votes would be in the way of a writer that is in its way at the other
 // members.
-func (b *Ballot) startOver(c census, now time.Time) (s Step, wake time.Time) {
+func (b *Ballot) startOver(c survey, now time.Time) (s Step, wake time.Time) {
 	switch {
 	case !b.inTheWay():
 		b.split = time.Time{}
-	case c.settled && b.split.IsZero():
+	case c.allHeard && b.split.IsZero():
 		b.split = now.Add(max(2*time.Millisecond, 4*b.rtt))
 	}
 	if b.split.IsZero() || clock.Until(b.split, now) > 0 {

@@ -7,7 +7,7 @@ import "time"
 type Rules struct {
 	// split says what to do if some attempts have votes and none has a majority. A step that does
 	// nothing means: look again at wake, or, if wake is zero, when something is heard.
-	split func(b *Ballot, c census, now time.Time) (s Step, wake time.Time)
+	split func(b *Ballot, c survey, now time.Time) (s Step, wake time.Time)
 	// lower reports whether a member gives a vote that the attempt yields to a waiter, and not back. A member that did give one
 	// back is asked no more because of a waiter that it would not give it to. nil: it may be any.
 	lower func(b *Ballot, waiter string) bool

@@ -55,16 +55,16 @@ func (s *shared) ask() (to memberset.Set, freed bool) {
 	return to, false
 }
 
-// offerAgain has a vote that a yield gave back for one yielded again after a pause, each twice as long as
+// yieldAgain has a vote that a yield gave back for one yielded again after a pause, each twice as long as
 // the one before. Redisson's waiters do not announce themselves: one that came meanwhile, perhaps with all
 // the other votes, then waits for ours no longer than it was away, instead of until our next heartbeat.
-func (b *Ballot) offerAgain(i int, now time.Time) {
+func (b *Ballot) yieldAgain(i int, now time.Time) {
 	switch o := &b.shared.pauses[i]; {
 	case o.at.IsZero():
 		o.off = min(max(10*time.Millisecond, 2*o.off), b.terms.Entry/3)
 		o.at = now.Add(o.off)
 	case clock.Until(o.at, now) <= 0:
 		o.at = time.Time{}
-		b.m[i].reconsider()
+		b.m[i].mayYieldAgain()
 	}
 }

@@ -12,13 +12,13 @@ import (
 // Dark tells the ballot since when the client has known that fewer than a majority can be asked. A
 // zero time means that a majority can be asked.
 func (b *Ballot) Dark(since time.Time) {
-	if b.darkSince.IsZero() {
-		b.darkSince = since
+	if b.noQuorumSince.IsZero() {
+		b.noQuorumSince = since
 	}
 }
 
-// DarkSince returns the same time, as the attempt knows it.
-func (b *Ballot) DarkSince() time.Time { return b.darkSince }
+// NoQuorumSince returns the same time, as the attempt knows it.
+func (b *Ballot) NoQuorumSince() time.Time { return b.noQuorumSince }
 
 // wait decides what a waiting attempt does: docs/protocol.md, "Waiting".
 func (b *Ballot) wait(s *Step, now time.Time, states []member.State) {
@@ -29,28 +29,28 @@ func (b *Ballot) wait(s *Step, now time.Time, states []member.State) {
 	}
 	b.refresh(now, states)
 	back := b.look(states)
-	c := b.census(now, states)
-	b.welcome(back)
+	c := b.survey(now, states)
+	b.listensAgain(back)
 
 	if cause, ends := c.hopeless(len(b.m), b.need); ends {
 		b.end(s, cause, now, states)
 		return
 	}
-	dark, ends := b.darkness(&c, now)
+	giveUpAt, ends := b.noQuorumUntil(&c, now)
 	if ends {
 		b.end(s, NoQuorum, now, states)
 		return
 	}
-	lame, can := b.lameness(&c, now)
+	standBackAt, can := b.minorityUntil(&c, now)
 	switch {
-	case !can && lame.IsZero(): // a change of a member wakes
-		s.Wake = earliest(dark, now.Add(b.terms.Entry/3))
+	case !can && standBackAt.IsZero(): // a change of a member wakes
+		s.Wake = earliest(giveUpAt, now.Add(b.terms.Entry/3))
 		return
 	case !can:
-		b.standBack(s, c.vain, now)
+		b.standBack(s, c.failing, now)
 		return
-	case clock.Until(b.notYet, now) > 0:
-		s.Wake = earliest(dark, b.notYet)
+	case clock.Until(b.notBefore, now) > 0:
+		s.Wake = earliest(giveUpAt, b.notBefore)
 		return
 	}
 	yield, split := b.terms.Rules.split(b, c, now)
@@ -59,30 +59,30 @@ func (b *Ballot) wait(s *Step, now time.Time, states []member.State) {
 		return
 	}
 	if !b.askAgain(s, in != 0, now, states) {
-		s.Wake = earliest(b.beat, dark, lame, split, b.before(in != 0, now, states), b.retryAt(states), b.silence(now))
+		s.Wake = earliest(b.heartbeat, giveUpAt, standBackAt, split, b.before(in != 0, now, states), b.retryAt(states), b.silence(now))
 	}
 }
 
 // end gives up.
 func (b *Ballot) end(s *Step, why Cause, now time.Time, states []member.State) {
 	if why == TooSlow {
-		b.spent(s, TooSlow, now, states)
+		b.endAttempt(s, TooSlow, now, states)
 		return
 	}
 	b.phase = over
 	s.Do, s.Cause = Lose, why
 	for i := range b.m {
-		if why == NoQuorum && !b.sure(i, now, states) {
+		if why == NoQuorum && !b.responsive(i, now, states) {
 			b.unheard = b.unheard.With(i)
 		}
 	}
 }
 
-// sure reports whether member i can be asked, and has not been without an answer for too long.
-func (b *Ballot) sure(i int, now time.Time, states []member.State) bool {
+// responsive reports whether member i can be asked, and has not been without an answer for too long.
+func (b *Ballot) responsive(i int, now time.Time, states []member.State) bool {
 	m := &b.m[i]
 	late := m.pending > 0 && clock.Elapsed(m.since, now) >= b.terms.Timeout
-	return states[i].Votes && states[i].Inbox && !b.doubt.Has(i) && !late
+	return states[i].Votes && states[i].Inbox && !b.silentBefore.Has(i) && !late
 }
 
 // refresh drops votes that have ended.
@@ -94,8 +94,8 @@ func (b *Ballot) refresh(now time.Time, states []member.State) {
 				m.retry = now // it may be free
 			}
 		}
-		if b.shared != nil && m.yield == kept {
-			b.offerAgain(i, now)
+		if b.shared != nil && m.yield == yieldedBack {
+			b.yieldAgain(i, now)
 		}
 	}
 }
@@ -106,75 +106,75 @@ func (b *Ballot) look(states []member.State) (back memberset.Set) {
 	for i := range b.m {
 		m := &b.m[i]
 		if !states[i].Votes || !states[i].Inbox {
-			b.off, b.woken = b.off.With(i), b.woken.Without(i)
+			b.notListening, b.listenAgain = b.notListening.With(i), b.listenAgain.Without(i)
 			continue
 		}
-		if b.off.Has(i) || m.ear != 0 && m.ear != states[i].Ear {
+		if b.notListening.Has(i) || m.ear != 0 && m.ear != states[i].Ear {
 			back = back.With(i)
 		}
-		b.off, m.ear = b.off.Without(i), states[i].Ear
+		b.notListening, m.ear = b.notListening.Without(i), states[i].Ear
 	}
 	return back
 }
 
-// welcome books members that can be waited at again: what was in vain may not be any more.
-func (b *Ballot) welcome(back memberset.Set) {
+// listensAgain books members that can be waited at again: what was in vain may not be any more.
+func (b *Ballot) listensAgain(back memberset.Set) {
 	if back != 0 {
-		b.notYet, b.doubt, b.woken = time.Time{}, b.doubt&^back, b.woken|back
+		b.notBefore, b.silentBefore, b.listenAgain = time.Time{}, b.silentBefore&^back, b.listenAgain|back
 	}
 }
 
-// census counts what the members are good for.
-type census struct {
-	settled bool          // every member has answered, failed, or been silent for too long
-	vain    memberset.Set // fail whatever is asked of them
-	offers  int           // have a vote of ours that may be yielded
-	open    int           // can be asked
-	able    int           // and do not fail
-	sure    int           // nor owe an answer for too long, nor are in doubt
-	resting int           // will vote again by themselves, after a quarantine
-	slow    int           // granted in vain
-	foreign int           // the key is no lock there
-	never   int           // will not vote, however long it is waited for
+// survey counts what the members are good for.
+type survey struct {
+	allHeard      bool          // every member has answered, failed, or been silent for too long
+	failing       memberset.Set // fail whatever is asked of them
+	offers        int           // have a vote of ours that may be yielded
+	open          int           // can be asked
+	working       int           // and do not fail
+	responsive    int           // nor owe an answer for too long, nor are in doubt
+	quarantined   int           // will vote again by themselves, after a quarantine
+	slow          int           // granted in vain
+	foreign       int           // the key is no lock there
+	refuseForGood int           // will not vote, however long it is waited for
 }
 
-func (b *Ballot) census(now time.Time, states []member.State) census {
-	c := census{settled: true}
+func (b *Ballot) survey(now time.Time, states []member.State) survey {
+	c := survey{allHeard: true}
 	for i := range b.m {
 		m, st := &b.m[i], &states[i]
 		late := clock.Elapsed(m.since, now) >= b.terms.Timeout
-		c.settled = c.settled && (m.pending == 0 && m.yield != offered || late)
-		if b.mayBeOffered(i) {
+		c.allHeard = c.allHeard && (m.pending == 0 && m.yield != yielding || late)
+		if b.mayYield(i) {
 			c.offers++
 		}
-		if b.core.Has(i) == core.Tardy {
+		if b.core.Has(i) == core.Expired {
 			c.slow++
 		}
-		if m.word == failed && m.crowded == 0 {
-			c.vain = c.vain.With(i)
+		if m.lastAnswer == failed && m.overflows == 0 {
+			c.failing = c.failing.With(i)
 		}
 		switch {
 		case !st.Quarantine.IsZero():
-			c.resting++
+			c.quarantined++
 		case st.Votes && st.Inbox:
 			c.open++
-			if c.vain.Has(i) {
+			if c.failing.Has(i) {
 				break
 			}
-			c.able++
-			if b.sure(i, now, states) {
-				c.sure++
+			c.working++
+			if b.responsive(i, now, states) {
+				c.responsive++
 			}
 		}
 		switch KindOf(m.cause()) {
 		case member.KindForeign:
 			c.foreign++
-			c.never++
+			c.refuseForGood++
 		case member.KindExhausted, member.KindAuth:
-			c.never++
+			c.refuseForGood++
 		default:
 			if KindOf(st.Deaf) == member.KindAuth {
-				c.never++
+				c.refuseForGood++
 			}
 		}
 	}
@@ -182,49 +182,49 @@ func (b *Ballot) census(now time.Time, states []member.State) census {
 }
 
 // hopeless says why nothing is to be waited for, if so.
-func (c *census) hopeless(n, need int) (why Cause, ends bool) {
+func (c *survey) hopeless(n, need int) (why Cause, ends bool) {
 	switch {
 	case n-c.foreign < need:
 		return Foreign, true
 	case c.slow >= need:
 		return TooSlow, true
-	case n-c.never < need:
+	case n-c.refuseForGood < need:
 		return NoQuorum, true
 	}
 	return 0, false
 }
 
-// darkness says when to give up because fewer than a majority can be asked, zero while they can, and whether that is
+// noQuorumUntil says when to give up because fewer than a majority can be asked, zero while they can, and whether that is
 // now.
-func (b *Ballot) darkness(c *census, now time.Time) (at time.Time, ends bool) {
+func (b *Ballot) noQuorumUntil(c *survey, now time.Time) (at time.Time, ends bool) {
 	switch {
-	case c.sure+c.resting >= b.need:
-		b.darkSince = time.Time{}
+	case c.responsive+c.quarantined >= b.need:
+		b.noQuorumSince = time.Time{}
 		return time.Time{}, false
 	case b.terms.GiveUp < 0:
 		return time.Time{}, false
-	case b.darkSince.IsZero():
-		b.darkSince = now
+	case b.noQuorumSince.IsZero():
+		b.noQuorumSince = now
 	}
-	at = b.darkSince.Add(b.terms.GiveUp)
+	at = b.noQuorumSince.Add(b.terms.GiveUp)
 	return at, clock.Until(at, now) <= 0
 }
 
-// lameness says whether a majority can be asked, or may be able to be: until at. Without one no vote is of use here, and
+// minorityUntil says whether a majority can be asked, or may be able to be: until at. Without one no vote is of use here, and
 // each is kept from somebody who may have the others. (A member that hangs is one that cannot be asked as soon as its
 // connection has stalled.) A zero at beside false: nothing is in hand.
-func (b *Ballot) lameness(c *census, now time.Time) (at time.Time, can bool) {
+func (b *Ballot) minorityUntil(c *survey, now time.Time) (at time.Time, can bool) {
 	standing := b.Owed() != 0
 	switch {
-	case c.able >= b.need, !standing && c.open >= b.need:
-		b.lame = time.Time{}
+	case c.working >= b.need, !standing && c.open >= b.need:
+		b.minoritySince = time.Time{}
 		return time.Time{}, true
 	case !standing:
 		return time.Time{}, false
-	case b.lame.IsZero():
-		b.lame = now
+	case b.minoritySince.IsZero():
+		b.minoritySince = now
 	}
-	at = b.lame.Add(b.terms.Timeout)
+	at = b.minoritySince.Add(b.terms.Timeout)
 	return at, clock.Until(at, now) > 0
 }
 
@@ -232,27 +232,27 @@ func (b *Ballot) lameness(c *census, now time.Time) (at time.Time, can bool) {
 // or when the attempt does not stand at its ticket there. inHand says that there are votes. askAgain reports whether it asks.
 func (b *Ballot) askAgain(s *Step, inHand bool, now time.Time, states []member.State) bool {
 	expired, room := b.retries(now, states)
-	beat := clock.Until(earliest(b.beat, b.before(inHand, now, states)), now) <= 0
+	heartbeat := clock.Until(earliest(b.heartbeat, b.before(inHand, now, states)), now) <= 0
 	switch {
-	case beat || expired:
+	case heartbeat || expired:
 		why := ByExpiry
-		if beat && b.asked.IsZero() {
+		if heartbeat && b.asked.IsZero() {
 			why = ByNothing
-		} else if beat {
+		} else if heartbeat {
 			why = ByPoll
 		}
-		b.every = b.pace()
-		b.asked, b.beat, b.woken = now, now.Add(b.every), 0
-		b.misplaced()
+		b.heartbeatEvery = b.pace()
+		b.asked, b.heartbeat, b.listenAgain = now, now.Add(b.heartbeatEvery), 0
+		b.wrongPlaces()
 		b.register(s, memberset.All(len(b.m)), why, now, states)
 		return true
-	case b.woken|room != 0:
-		to := b.woken | room
-		b.woken = 0
+	case b.listenAgain|room != 0:
+		to := b.listenAgain | room
+		b.listenAgain = 0
 		b.register(s, to, ByMember, now, states)
 		return true
 	}
-	if to := b.misplaced(); to != 0 {
+	if to := b.wrongPlaces(); to != 0 {
 		b.registerAt(s, to, ByNothing, now, states)
 		return true
 	}
@@ -277,7 +277,7 @@ func (b *Ballot) before(inHand bool, now time.Time, states []member.State) (at t
 	if !inHand || b.asked.IsZero() {
 		return time.Time{}
 	}
-	if b.every <= b.terms.Entry/3 {
+	if b.heartbeatEvery <= b.terms.Entry/3 {
 		return b.asked.Add(b.part / 3)
 	}
 	for i := range b.m {
@@ -297,7 +297,7 @@ func (b *Ballot) retries(now time.Time, states []member.State) (expired bool, ro
 	for i := range b.m {
 		switch at := b.retryOf(i, states); {
 		case at.IsZero() || clock.Until(at, now) > 0:
-		case b.m[i].crowded > 0:
+		case b.m[i].overflows > 0:
 			room = room.With(i)
 		default:
 			expired = true
@@ -330,12 +330,12 @@ func (b *Ballot) retryOf(i int, states []member.State) time.Time {
 func (b *Ballot) silence(now time.Time) (wake time.Time) {
 	for i := range b.m {
 		m := &b.m[i]
-		if m.pending > 0 || m.yield == offered {
+		if m.pending > 0 || m.yield == yielding {
 			if end := m.since.Add(b.terms.Timeout); clock.Until(end, now) > 0 {
 				wake = earliest(wake, end)
 			}
 		}
-		if b.shared != nil && m.yield == kept {
+		if b.shared != nil && m.yield == yieldedBack {
 			wake = earliest(wake, b.shared.pauses[i].at)
 		}
 	}

@@ -27,12 +27,12 @@ const hearMost = 32
 func (b *Ballot) Announced(i int, waiter string, at time.Time) {
 	b.hear(waiter, i)
 	m := &b.m[i]
-	if m.yield != kept {
+	if m.yield != yieldedBack {
 		return
 	}
 	lower := b.terms.Rules.lower
 	if lower == nil || lower(b, waiter) || clock.Until(b.core.End(i).Add(b.part/3-clock.Validity(b.part, b.terms.Drift)), at) <= 0 {
-		m.reconsider()
+		m.mayYieldAgain()
 	}
 }
 
@@ -41,7 +41,7 @@ func (b *Ballot) Announced(i int, waiter string, at time.Time) {
 func (b *Ballot) Wished(i int, holder string) {
 	b.hear(holder, i)
 	b.m[i].wished = true
-	b.m[i].reconsider()
+	b.m[i].mayYieldAgain()
 }
 
 // Withdrawn forgets a waiter that has given up. Its name is never used again.
@@ -68,9 +68,9 @@ func (b *Ballot) hear(waiter string, i int) {
 	b.heard = append(b.heard, named{waiter, memberset.Set(0).With(i)})
 }
 
-// follows remembers the waiter that member i names as next in line, in place of the one that it named before: that one may
+// namesNext remembers the waiter that member i names as next in line, in place of the one that it named before: that one may
 // have had the lock since. The list is in order of hearing.
-func (b *Ballot) follows(waiter string, i int) {
+func (b *Ballot) namesNext(waiter string, i int) {
 	if !b.others(waiter) {
 		return
 	}
