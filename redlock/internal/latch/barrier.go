@@ -201,9 +201,12 @@ func (b *Barrier) counted() bool {
 	return b.mine || len(b.at)-n < b.need
 }
 
-// passed looks for members that have a later round.
+// passed looks for members that have a later round. One that has it from others proves that this round was open, and
+// cannot say whether this party was counted. A member that has voted for the parties says so. Of a majority one has, or
+// has forgotten it.
 func (b *Barrier) passed(states []member.State) Verdict {
-	var last *party
+	var last, proof *party
+	unsure := 0
 	for i := range b.at {
 		p := &b.at[i]
 		switch {
@@ -211,13 +214,21 @@ func (b *Barrier) passed(states []member.State) Verdict {
 		case p.Before == b.round && p.Mine == Stranger:
 			b.follow(p)
 			return Strangers
-		case p.Before == b.round:
+		case p.Before == b.round && (p.Mine != NotKnown || !b.counted()):
 			return b.open(p.Proof)
+		case p.Before == b.round:
+			proof = p
+			if b.current(i, states) {
+				unsure++
+			}
 		case last == nil || p.Round > last.Round:
 			last = p
 		}
 	}
-	if last == nil {
+	switch {
+	case proof != nil && (unsure >= b.need || b.votes(states, b.round, proof.Proof, NotKnown) > 0):
+		return b.open(proof.Proof)
+	case proof != nil || last == nil:
 		return Shut
 	}
 	b.follow(last)

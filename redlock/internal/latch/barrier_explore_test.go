@@ -39,6 +39,7 @@ type barrierRules struct {
 	whoever    bool // an arrival of another process of the party counts as the party's own
 	forgetFail bool // a Wait that has failed is forgotten
 	unvote     bool // a withdrawal takes back a vote
+	vouch      bool // who proves that a round was open says that any party was in it
 }
 
 // barrierBounds are what a search may do.
@@ -53,6 +54,7 @@ type barrierBounds struct {
 	forgets int  // losses of memory of a member
 	oneMind bool // all members have the same time
 	limit   int  // worlds; 0: all
+	begin   []explore.Step
 }
 
 // attendee is a party: a process of it, and what it has been told.
@@ -164,6 +166,8 @@ func (w *hall) call(m int, a *attendee, watch int8, round, before, digest int64,
 			if s.Mine = CountedOther; rec.watch == watch || w.b.whoever {
 				s.Mine = Counted
 			}
+		case w.b.vouch && p.before == round && round != 0:
+			s.Mine = Counted
 		}
 		if p.round < 0 {
 			s.Parties = 0
@@ -494,6 +498,14 @@ func (w *hall) barred() bool {
 }
 
 func exploredBarrier(b barrierBounds) explore.Found[explore.Step] {
+	first := newHall(&b)
+	for _, one := range b.begin {
+		first.next(func(step explore.Step, n *hall) {
+			if step == one {
+				first = n
+			}
+		})
+	}
 	return (&explore.World[*hall, explore.Step]{
 		Key:  (*hall).key,
 		Over: (*hall).finished,
@@ -502,8 +514,16 @@ func exploredBarrier(b barrierBounds) explore.Found[explore.Step] {
 		},
 		Wrong: func(w *hall) string { return w.bad },
 		Limit: b.limit,
-	}).Explore(newHall(&b))
+	}).Explore(first)
 }
+
+// missed begins where a round is open, a Wait of a party too many has failed in it, and member 0 has heard nothing.
+var missed = barrierBounds{parties: 2, names: 3, rounds: 2, aborts: 1, oneMind: true, begin: []explore.Step{
+	explore.Say("%d waits", 2), explore.Say("%d asks %d", 2, 1), explore.Say("%d asks %d", 2, 2), explore.Say("the Wait of %d ends", 2),
+	explore.Say("%d waits", 0), explore.Say("%d asks %d", 0, 1), explore.Say("%d asks %d", 0, 2), explore.Say("%d asks %d", 0, 1), explore.Say("%d asks %d", 0, 2),
+	explore.Say("%d waits", 1), explore.Say("%d asks %d", 1, 1), explore.Say("%d asks %d", 1, 2), explore.Say("%d asks %d", 1, 1), explore.Say("%d asks %d", 1, 2),
+	explore.Say("%d asks %d", 0, 1), explore.Say("%d asks %d", 0, 2),
+}}
 
 // hallSearches are those that take no second. More are in explore_norace_test.go.
 var hallSearches = []barrierBounds{
@@ -511,6 +531,7 @@ var hallSearches = []barrierBounds{
 	{parties: 2, names: 2, rounds: 2, oneMind: true},
 	{parties: 2, names: 2, rounds: 1, forgets: 1, oneMind: true},
 	{parties: 2, names: 2, rounds: 1, lost: 1, oneMind: true},
+	missed,
 }
 
 func (b barrierBounds) run(t *testing.T) {
@@ -538,6 +559,7 @@ func TestBarrierCounterExamples(t *testing.T) {
 		"votes are for a round alone":               {barrierBounds{parties: 2, names: 3, rounds: 1, oneMind: true}, func(r *barrierRules) { r.anySet = true }, "more parties than that"},
 		"a withdrawal takes back a vote":            {barrierBounds{parties: 2, names: 2, rounds: 1, aborts: 1, oneMind: true}, func(r *barrierRules) { r.unvote = true }, "is not open"},
 		"another process of a party is this one":    {barrierBounds{parties: 2, names: 2, rounds: 2, deaths: 1, oneMind: true}, func(r *barrierRules) { r.whoever = true }, "twice"},
+		"a proof is for any party":                  {missed, func(r *barrierRules) { r.vouch = true }, "more parties than that"},
 	} {
 		t.Run(what, c.run)
 	}

@@ -118,13 +118,20 @@ func TestProofThatARoundWasOpenGoesWithTheNext(t *testing.T) {
 	round, before, digest := b.Round()
 	require.Equal(t, []int64{8, 7, 11}, []int64{round, before, digest})
 
-	b = inRound(t)
-	b.Fail()
-	b.Begin()
-	b.Heard(0, 7, next, states[0].Brief)
-	require.Equal(t, Opened, b.Judge(states))
-	round, before, digest = b.Round()
-	require.Equal(t, []int64{8, 7, 11}, []int64{round, before, digest})
+	counted, stranger := next, next
+	counted.Mine, stranger.Mine = Counted, Stranger
+	for said, want := range map[BarrierState]Verdict{counted: Opened, vote(11, Counted): Opened, next: Opened, stranger: Strangers, vote(12, Counted): Shut, vote(11, Stranger): Shut} {
+		b = inRound(t)
+		b.Fail()
+		b.Begin()
+		b.Heard(0, 7, next, states[0].Brief)
+		require.Equal(t, Shut, b.Judge(states), "it may have been open for others")
+		b.Heard(1, 7, said, states[1].Brief)
+		require.Equal(t, want, b.Judge(states), said)
+		if round, before, digest = b.Round(); want != Shut {
+			require.Equal(t, []int64{8, 7, 11}, []int64{round, before, digest})
+		}
+	}
 
 	b = inRound(t)
 	b.Heard(0, 7, BarrierState{Round: 9, Parties: 2, Before: 8, Proof: 12, Mine: NotKnown}, states[0].Brief)
