@@ -99,8 +99,8 @@ func (m *Multi) TryLock(ctx context.Context) (*Leases, error) {
 
 // Do runs fn while it holds all locks. The context that fn gets is a child of ctx and ends with the
 // first lease that ends, so fn must stop when it ends. fn may unlock the leases early. Do returns
-// fn's error, joined with any error of the leases or their release that fn has not returned already:
-// each matches ErrRan.
+// fn's error, joined with any error of the leases or their release that fn has not returned already.
+// It matches ErrRan as that of Mutex.Do.
 func (m *Multi) Do(ctx context.Context, fn func(ctx context.Context, leases *Leases) error) error {
 	if fn == nil {
 		return badInput(opLock, "nil function")
@@ -131,9 +131,11 @@ func duringAll(ctx context.Context, leases *Leases, fn func(ctx context.Context,
 	defer func() { // also when fn panics
 		stop()
 		cancel(context.Canceled)
+		var said []error
 		if !leases.spent.Load() { // by fn
-			err = afterwards(err, leases.unlock(context.WithoutCancel(ctx))...)
+			said = leases.unlock(context.WithoutCancel(ctx))
 		}
+		err = afterwards(err, said...)
 	}()
 	return fn(setContext{held, leases, cancel}, leases)
 }

@@ -76,8 +76,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // Do runs fn while it holds the lock. The context that fn gets is a child of ctx and ends with the
 // lease, so fn must stop when it ends. Give lease.Token to the storage. fn may unlock the lease
 // early, or hand it off. Do returns fn's error, joined with any error of the lease or its release that
-// fn has not returned already. These match ErrRan, so that they can be told from those of a Do whose fn
-// did not run.
+// fn has not returned already. If fn has run and the error matches ErrLost or ErrInDoubt, it matches ErrRan,
+// too. So it can be told from that of a Do whose fn did not run.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	return m.during(ctx, want{op: opLock, name: m.name, terms: &m.terms}, fn)
 }
@@ -130,9 +130,11 @@ func during(ctx context.Context, lease *Lease, fn func(ctx context.Context, leas
 		stop()
 		cancel(context.Canceled)
 		end := lease.Err()
+		var said error
 		if done := lease.spent.Load() || errors.Is(end, ErrReleased) || errors.Is(end, ErrHandedOff) || errors.Is(end, ErrDowngraded); !done { // by fn
-			err = afterwards(err, lease.Unlock(context.WithoutCancel(ctx)))
+			said = lease.Unlock(context.WithoutCancel(ctx))
 		}
+		err = afterwards(err, said)
 	}()
 	return fn(&leaseContext{held, lease.lease, cancel, nil}, lease)
 }
@@ -148,12 +150,12 @@ func also(err error, ends ...error) error {
 	return err
 }
 
-// afterwards is also for the errors of a lease, after the function of Do has run.
+// afterwards is also for the errors of leases, after the function of Do has run: what says how a lease ended matches
+// ErrRan, also if it is the function's own error.
 func afterwards(err error, ends ...error) error {
-	for _, end := range ends {
-		if end != nil && !errors.Is(err, end) {
-			err = errors.Join(err, &ranError{end})
-		}
+	err = also(err, ends...)
+	if (errors.Is(err, ErrLost) || errors.Is(err, ErrInDoubt) || errors.Join(ends...) != nil) && !errors.Is(err, ErrRan) {
+		return &ranError{err}
 	}
 	return err
 }
