@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
@@ -136,7 +137,9 @@ func (cl *cluster) learn() error {
 	}
 	err := errors.Join(errs...)
 	cl.mu.Lock()
-	cl.seen = fmt.Errorf("%s: %w", cl.name, err)
+	if cl.seen = err; !strings.HasPrefix(err.Error(), cl.name+":") { // the seed may be the name
+		cl.seen = fmt.Errorf("%s: %w", cl.name, err)
+	}
 	l := cl.listener
 	none := len(cl.masters) == 0
 	cl.mu.Unlock()

@@ -57,7 +57,7 @@ func (c *Client) Members() []MemberInfo {
 		case out[i].State != MemberDown:
 			out[i].Err = st.Deaf
 		case c.isBarred(i):
-			out[i].Err = ErrDuplicateMember
+			out[i].Err = c.duplicate(i)
 		default: // see node.Guard
 			out[i].Err = errUnmet
 		}

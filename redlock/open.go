@@ -368,7 +368,8 @@ func (c *Client) notReady(kind, cause error) error {
 			v.Vote, v.Err = quorum.No, withNeed(st.Err)
 		}
 		if c.isBarred(i) {
-			v.Vote, v.Err = quorum.No, ErrDuplicateMember
+			v.Vote, v.Err = quorum.No, c.duplicate(i)
+			f.Need = len(c.members) // each has to be a Redis of its own
 		}
 		f.Votes = append(f.Votes, v)
 	}

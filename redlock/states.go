@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/redquorum/redquorum/internal/ability"
@@ -96,6 +97,19 @@ func (c *Client) processesOf(i int) []ability.Process {
 	}
 	st := c.members[i].State()
 	return []ability.Process{{Epoch: st.Epoch, RunID: st.RunID}}
+}
+
+// duplicate says which earlier member is one Redis with member i, if both have the same process.
+func (c *Client) duplicate(i int) error {
+	mine := c.processesOf(i)
+	for j := range i {
+		for _, p := range c.processesOf(j) {
+			if p.RunID != "" && slices.ContainsFunc(mine, func(q ability.Process) bool { return p.RunID == q.RunID }) {
+				return fmt.Errorf("%w: it is that of %s", ErrDuplicateMember, c.members[j].Name())
+			}
+		}
+	}
+	return ErrDuplicateMember
 }
 
 // barDuplicates takes the vote from every member that is one Redis with an earlier one: both have the same process, or each
