@@ -51,7 +51,7 @@ func (c *Client) Barrier(name string, parties int, party string, opts ...LatchOp
 // round has opened with it: then the next Wait returns that round at once. A party that begins anew enters the
 // round that is under way.
 //
-// Errors: as for Latch.CountDown, but for ErrPassed. ErrConflict says that others have told another number
+// Errors: as for Latch.Await, but for ErrPassed. ErrConflict says that others have told another number
 // of parties, or that as many others come: the parties of a round that opened are those of the next.
 func (b *Barrier) Wait(ctx context.Context) (round uint64, err error) {
 	if ctx == nil {

@@ -53,7 +53,8 @@ type Config struct {
 	// Label says what this client is, such as the name of a service. Then the members keep the label,
 	// the name of the host and the process id for Inspect, in clear text: no secret belongs there. 128
 	// bytes that can be printed, at most. With a label a try that is refused takes two round trips more,
-	// to say who has the lock: see QuorumError.Who. Default: none, and the members keep nothing of that.
+	// to say who has the lock: see QuorumError.Who. A try of a Multi does not ask. Default: none, and
+	// the members keep nothing of that.
 	Label string
 	// Prefix is put before the name of every lock, so that several environments can share members:
 	// "prod:" and "test:" with the name "invoice:42" are two locks. Names in the API stay without it.
@@ -65,7 +66,8 @@ type Config struct {
 	RestartGuard RestartGuard
 	// FreshMembers declares that nobody has ever held a lock at these members. Without it, a first
 	// start waits until the servers are older than MaxTTL, because they may have lost everything at
-	// once.
+	// once. It skips that wait only if the first client that comes has it: once a client without it has
+	// come, the members wait, and FreshMembers changes nothing.
 	//
 	// Use it for demos, for tests, and for a very first start, as the decision of a person. Never put
 	// it into the configuration of a service, because it would be repeated after a disaster.
@@ -91,7 +93,8 @@ type Config struct {
 	// All clients of a deployment that share names must use the same setting. A client without it
 	// neither raises the counter that Redisson draws from nor wakes Redisson's waiters.
 	Interop bool
-	// Logger receives one line per change of state. No line contains a secret. Default: no log.
+	// Logger receives one line per change of state. At DEBUG it also receives one for each further failed dial, and for
+	// each lease that begins with a bare majority of several members. No line contains a secret. Default: no log.
 	Logger *slog.Logger
 	// Tracer receives events about acquisitions, waits, renewals and losses. Default: none.
 	Tracer Tracer
@@ -348,15 +351,16 @@ func (t *terms) check(c *Config) error {
 }
 
 // TTL asks for a lease of fixed length that the client does not renew. The lease ends after d at
-// the latest. d may be from about 10 ms, which is what the drift allowance leaves, to
-// Config.MaxTTL.
+// the latest. d must leave a validity after the drift allowance, so with the default Drift it is more
+// than 2 ms; from 10 ms on, the validity is most of it. It is at most Config.MaxTTL. Of TTL and AutoRenew
+// the last one in the list applies.
 func TTL(d time.Duration) LockOption {
 	return func(t *terms) { t.ttl, t.renew = d, false }
 }
 
 // AutoRenew asks for a lease of d that the client renews every third of d. Renewal stops when the
 // lease is unlocked, is lost, or has been held for MaxHold. A Mutex without options uses
-// AutoRenew(Config.TTL).
+// AutoRenew(Config.TTL). Of TTL and AutoRenew the last one in the list applies.
 func AutoRenew(d time.Duration) LockOption {
 	return func(t *terms) { t.ttl, t.renew = d, true }
 }

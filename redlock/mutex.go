@@ -53,7 +53,8 @@ func (m *Mutex) init(c *Client, k *kind, name string, opts []LockOption) {
 //
 // After an error, the client takes back whatever the call has left at the members. Errors:
 //
-//   - ErrHeld, ErrNoQuorum or ErrQuarantined, wrapped with ctx's error, if ctx ended first.
+//   - ErrHeld, ErrNoQuorum or ErrQuarantined, wrapped with ctx's error, if ctx ended first. ctx's error alone,
+//     if it had ended before the call.
 //   - ErrNoQuorum, if no majority could be asked for too long.
 //   - ErrNested or ErrUpgrade, if ctx ends with a lease of this lock: the call would wait for itself.
 //   - ErrTooSlow, ErrForeignKey, ErrTokensExhausted, ErrClosed, ErrInput.
@@ -62,7 +63,8 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 }
 
 // TryLock asks once and does not wait for the lock. It takes one round trip, or at most
-// Config.MemberTimeout if members are silent. If connections have ended and members come back within
+// Config.MemberTimeout if members are silent. It takes a second one at the first use of a counter: the
+// members have 16,384 of them for all names. If connections have ended and members come back within
 // Config.MemberTimeout, it asks once more. Errors:
 //
 //   - ErrHeld, if another owner has the lock. Callers that ask at the same instant may each get a part

@@ -23,7 +23,8 @@ import (
 //   - A majority of the members named each leader that is yielded, each at a moment of its own.
 //   - None comes once, until somebody leads again. That may be the same leader: members that forgot
 //     its lease have taken it back.
-//   - If the loop is slow, it misses what was replaced meanwhile, and gets the latest.
+//   - If the loop is slow, it misses what was replaced meanwhile, and gets the latest. What is replaced
+//     or resigned within a round trip may be skipped in any case.
 //   - While too few members can be asked to tell, nothing is yielded.
 //
 // The sequence ends when ctx ends, or when the client is closed. If the name or an option cannot work, it yields that error

@@ -59,7 +59,7 @@ type Tracer struct {
 // remaining, delete latch, wait at barrier.
 type CallStart struct {
 	LockName
-	Op  string
+	Op  string        // lock, try lock, read lock, try read lock, acquire permit, try acquire permit, campaign, arrive, count down, await, remaining, delete latch, wait at barrier
 	Try bool          // it does not wait
 	TTL time.Duration // of the lease; 0 of KindLatch
 }

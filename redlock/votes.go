@@ -5,7 +5,8 @@ import (
 )
 
 // Votes returns the number of members that have the lease, by their own last word. It still counts
-// a member that has died or forgotten since the last renewal.
+// a member that has died or forgotten since, until what that member granted last would have ended: up to a
+// TTL. Client.Inspect shows it at once.
 func (l *Lease) Votes() int {
 	if l.none() {
 		return 0

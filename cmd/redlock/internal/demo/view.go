@@ -124,7 +124,7 @@ func (s *show) live() {
 }
 
 func heading(o Options) string {
-	return fmt.Sprintf("%d workers, each with a client of its own, contend for one lock for %v", o.Workers, o.Duration)
+	return fmt.Sprintf("%d workers, each with a client of its own, contend for locks of three kinds for %v", o.Workers, o.Duration)
 }
 
 func eventLine(e event) string { return fmt.Sprintf("%6.2f s  %s", e.at.Seconds(), e.text) }
