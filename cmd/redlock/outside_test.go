@@ -62,7 +62,7 @@ func hostile(t *testing.T) (url string) {
 		}
 	})
 	t.Cleanup(func() { _ = ln.Close(); serving.Wait() })
-	return "redis://" + ln.Addr().String()
+	return "redis://" + ln.Addr().String() + "?dial_timeout=20s"
 }
 
 func TestTextOfAMemberCannotControlTheTerminal(t *testing.T) {
