@@ -31,8 +31,8 @@ func (s *session) submitLocked(c *member.Call, own bool) error {
 	if calls == 0 {
 		s.beginLocked(time.Now())
 	}
-	if s.first != nil && !own && !c.Unlooked {
-		s.firstLocked(now)
+	if !own && !c.Unlooked {
+		s.lookLocked(now)
 	}
 	s.lineUpLocked(c, own, now, size)
 	s.writeLocked(c.Late, calls, inFlight+int64(size))
@@ -60,8 +60,8 @@ func (s *session) submitGroup(group []*member.Call) error {
 	if calls == 0 {
 		s.beginLocked(time.Now())
 	}
-	if s.first != nil && looks {
-		s.firstLocked(now)
+	if looks {
+		s.lookLocked(now)
 	}
 	if s.groupsLocked(group) {
 		s.line.AddGroup(group, now.state.Brief, now.tag)
@@ -89,11 +89,14 @@ func (s *session) refusesLocked(c *member.Call, own bool, now *published, calls 
 	return nil
 }
 
-// firstLocked puts the call that is kept in line.
-func (s *session) firstLocked(now *published) {
+// lookLocked puts a look in line if the last one is older than a ping: the one that is kept, or one that nobody has kept in time.
+func (s *session) lookLocked(now *published) {
 	c := s.first
-	s.first = nil
-	s.ahead()
+	if s.first = nil; c != nil {
+		s.ahead()
+	} else if c = s.node.seat.Overdue(); c == nil {
+		return
+	}
 	s.lineUpLocked(c, true, now, len(c.Cmd))
 }
 

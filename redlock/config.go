@@ -95,7 +95,7 @@ type Config struct {
 	Interop bool
 	// Logger receives one line per change of state. At DEBUG it also receives one for each further failed dial, and for
 	// each lease that begins with a bare majority of several members. No line contains a secret. Default: no log.
-	// It must not block: while it does, nobody looks whether a member's memory was replaced.
+	// While it blocks, a member that was found to have forgotten does not come back.
 	Logger *slog.Logger
 	// Tracer receives events about acquisitions, waits, renewals and losses. Default: none.
 	Tracer Tracer

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -110,4 +111,17 @@ func HearLimits(c *Client, name string, limits ...int) {
 	for i, limit := range limits {
 		limitsOf.of(c).put(name, script.StoredLimit(int64(i+1), limit))
 	}
+}
+
+// ComesBack counts how often a call that began then is made once more, most at most, if all members vote and answer FORGOT.
+func ComesBack(c *Client, key string, began time.Time, most int) (n int) {
+	e := &QuorumError{Failure: quorum.Failure{Votes: make([]quorum.MemberVote, len(c.members))}, kind: ErrNoQuorum}
+	for i := range e.Votes {
+		e.Votes[i] = quorum.MemberVote{Vote: quorum.No, Err: &member.ReplyError{Kind: member.KindForgot}}
+	}
+	once, wire := retry{began: began}, c.cfg.lockOf(key)
+	for n < most && c.comesBack(context.Background(), wire.Slot(), e, &once) {
+		n++
+	}
+	return n
 }

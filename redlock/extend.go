@@ -17,8 +17,8 @@ func (k *keeper) extend(ctx context.Context, l *lease, ttl time.Duration) error 
 	if l.clamp(now.Add(clock.Validity(ttl, k.c.cfg.Drift))) {
 		return nil
 	}
-	err := k.confirm(ctx, l, ttl, now)
-	for err != nil && k.c.comesBack(ctx, l.hold.wire.Slot(), err, now) {
+	once, err := retry{began: now}, k.confirm(ctx, l, ttl, now)
+	for err != nil && k.c.comesBack(ctx, l.hold.wire.Slot(), err, &once) {
 		err = k.confirm(ctx, l, ttl, time.Now())
 	}
 	return err

@@ -124,7 +124,7 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 		return nil, &keyError{op: op, key: name, err: ErrClosed}
 	}
 	defer c.inflight.leave()
-	lock, began := script.Semaphore(c.cfg.keyOf(name)), time.Now()
+	lock, once := script.Semaphore(c.cfg.keyOf(name)), retry{began: time.Now()}
 	for {
 		j := &limits{c: c, slot: lock.Slot(), gens: make([]uint64, len(c.members)), clocks: make([]int64, len(c.members))}
 		cmd, sent := c.buffer(), time.Now()
@@ -143,7 +143,7 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 		case v != quorum.Won:
 			e := &QuorumError{Failure: quorum.Failure{Op: op, Key: name, Need: c.need, Votes: votes}, kind: reasonOf(votes, c.need), cause: cause}
 			c.waited(&e.Failure, v, cause)
-			if c.comesBack(ctx, lock.Slot(), e, began) {
+			if c.comesBack(ctx, lock.Slot(), e, &once) {
 				continue
 			}
 			return nil, e

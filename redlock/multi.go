@@ -203,7 +203,8 @@ var errLost = errors.New("a lease in hand was lost")
 
 // obtain gathers all locks. If a lease in hand is lost meanwhile, it begins again.
 func (g *gathering) obtain(ctx context.Context) (*Leases, error) {
-	for lost, began := 1, time.Now(); ; lost++ {
+	once := retry{began: time.Now()}
+	for lost := 1; ; lost++ {
 		err := g.gather(ctx)
 		if err == nil {
 			return g.leases(ctx), nil
@@ -211,7 +212,7 @@ func (g *gathering) obtain(ctx context.Context) (*Leases, error) {
 		cause := g.lostInHand()
 		g.giveUp()
 		switch {
-		case g.try && g.parts[g.refused].comesBack(ctx, err, began):
+		case g.try && g.parts[g.refused].comesBack(ctx, err, &once):
 			continue
 		case !errors.Is(err, errLost):
 			return nil, err
@@ -299,8 +300,8 @@ func (g *gathering) heldBehind(j int) (name string, behind bool) {
 	return "", false
 }
 
-func (p *part) comesBack(ctx context.Context, err error, began time.Time) bool {
-	return p.c.comesBack(ctx, p.wire.Slot(), err, began)
+func (p *part) comesBack(ctx context.Context, err error, m *retry) bool {
+	return p.c.comesBack(ctx, p.wire.Slot(), err, m)
 }
 
 func (p *part) enterAgain() (err error) {

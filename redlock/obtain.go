@@ -96,9 +96,9 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 // name first.
 func (c *Client) byAttempts(ctx, in context.Context, w want) (*Lease, result, error) {
 	if w.try {
-		began := time.Now()
+		once := retry{began: time.Now()}
 		l, res, err := c.attempts(ctx, in, &w, wait.Past{Start: wait.TryOnce})
-		for err != nil && c.comesBack(ctx, w.slot(&c.cfg), err, began) {
+		for err != nil && c.comesBack(ctx, w.slot(&c.cfg), err, &once) {
 			l, res, err = c.attempts(ctx, in, &w, wait.Past{Start: wait.TryOnce})
 		}
 		if err != nil && c.isClosed() {
@@ -268,13 +268,25 @@ func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *wait.St
 	}
 }
 
+// retry is when a call began, and whether it was made once more.
+type retry struct {
+	began time.Time
+	made  bool
+}
+
 // comesBack reports whether a call that does not wait for the lock is worth making once more: it found connections that had
 // ended, and the members that had them are there again. It waits for those whose connections have just ended, for
 // Config.MemberTimeout since the call began. A member that was dialled in vain is not waited for. Connections end while all
 // members are well: a process that was frozen, or a proxy with a bound for idle connections. A member that was found to be
 // empty may vote at once, too: see GuardOff. What the first call may have
-// left at a member is released ahead of the second one, which has another owner.
-func (c *Client) comesBack(ctx context.Context, at uint16, err error, began time.Time) bool {
+// left at a member is released ahead of the second one, which has another owner. A call that took longer than
+// Config.MemberTimeout is made once more at most: members may go on to answer what they answered.
+func (c *Client) comesBack(ctx context.Context, at uint16, err error, m *retry) bool {
+	end := m.began.Add(c.cfg.MemberTimeout)
+	if m.made && clock.Until(end, time.Now()) <= 0 {
+		return false
+	}
+	m.made = true
 	var e *QuorumError
 	if !errors.As(err, &e) || e.kind != ErrNoQuorum && e.kind != ErrQuarantined {
 		return false
@@ -292,7 +304,6 @@ func (c *Client) comesBack(ctx context.Context, at uint16, err error, began time
 	if lost == 0 {
 		return false
 	}
-	end := began.Add(c.cfg.MemberTimeout)
 	c.pause(ctx, min(settling, clock.Until(end, time.Now())))
 	timer := time.NewTimer(max(0, clock.Until(end, time.Now())))
 	defer timer.Stop()

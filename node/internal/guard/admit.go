@@ -93,6 +93,7 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 			}
 			continue
 		}
+		s.looks(time.Now())
 		m, err := s.askMarker(ctx, on, s.place().look)
 		if err != nil {
 			return Standing{}, err

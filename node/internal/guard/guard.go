@@ -62,11 +62,12 @@ type Seat struct {
 	leave  sync.Once
 
 	layout
-	masterID string                 // of a master of a cluster; the supervisor's
-	home     atomic.Pointer[home]   // at a master of a cluster; nil elsewhere, and until settle has chosen it
-	offset   atomic.Pointer[Offset] // of the member's clock
-	slow     atomic.Int32           // answers in a row that askMarker did not wait for
-	blind    atomic.Bool            // the server does not say which process it is
+	masterID string                    // of a master of a cluster; the supervisor's
+	home     atomic.Pointer[home]      // at a master of a cluster; nil elsewhere, and until settle has chosen it
+	offset   atomic.Pointer[Offset]    // of the member's clock
+	slow     atomic.Int32              // answers in a row that askMarker did not wait for
+	blind    atomic.Bool               // the server does not say which process it is
+	looked   atomic.Pointer[time.Time] // when the last look was put in line
 }
 
 // NewSeat makes a seat in g, which may be nil. Nobody else knows of it before Join.

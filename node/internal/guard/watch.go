@@ -43,7 +43,8 @@ type Result struct{ look *look }
 // look is one look at the marker, the Sink of its call.
 type look struct {
 	call  member.Call
-	watch *Watch
+	seat  *Seat
+	watch *Watch    // nil: nobody takes its result
 	sent  time.Time // when it was put in line
 }
 
@@ -67,14 +68,18 @@ func (w *Watch) Stop() {
 // A look is answered before the calls behind it. If the member is not what it was, the generation ends before one of
 // them is answered.
 func (l *look) Done(c *member.Call) {
-	s := l.watch.seat
+	s := l.seat
 	if !s.terms.Replicated && !s.same(c) {
 		s.lapse()
 	}
 	if o, ok := readOffset(c, l.sent); ok {
 		s.offset.Store(&o)
 	}
-	l.watch.Results <- Result{l}
+	if l.watch != nil {
+		l.watch.Results <- Result{l}
+	} else if !s.host.Now().Standing.admitted {
+		s.host.Suspect()
+	}
 }
 
 // same reports whether a look that was answered or refused shows the memory of the standing.
@@ -107,12 +112,12 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	case until > 0:
 		wait = min(wait, until)
 	case !w.busy && keeps:
-		l := w.newLook()
+		l := s.newLook(w)
 		w.busy, w.kept, w.next = true, true, now.Add((lookPings-1)*s.terms.Ping)
-		_ = w.session.Hold(&l.call, func() { l.sent = time.Now() })
+		_ = w.session.Hold(&l.call, func() { l.sent = s.looks(time.Now()) })
 		return clock.Until(w.next, now)
 	case !w.busy:
-		l := w.newLook()
+		l := s.newLook(w)
 		w.busy = true
 		if w.session.Queue(&l.call) != nil {
 			return wait
@@ -143,10 +148,26 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	return wait
 }
 
-func (w *Watch) newLook() *look {
-	l := &look{watch: w, sent: time.Now()}
-	l.call = member.Call{Command: member.Command{Cmd: w.seat.place().look}, Delivery: member.Delivery{Late: true}, Sink: l}
+// Overdue returns a look that must stand before a call that is put in line now: the last one is older than a ping, and whoever
+// looks after the session, and has a look kept by then, is late. Nil: there is no need.
+func (s *Seat) Overdue() *member.Call {
+	last := s.looked.Load()
+	if s.guard == nil || s.terms.Replicated || last != nil && clock.Elapsed(*last, time.Now()) <= s.terms.Ping {
+		return nil
+	}
+	return &s.newLook(nil).call
+}
+
+func (s *Seat) newLook(w *Watch) *look {
+	l := &look{seat: s, watch: w, sent: s.looks(time.Now())}
+	l.call = member.Call{Command: member.Command{Cmd: s.place().look}, Delivery: member.Delivery{Late: true}, Sink: l}
 	return l
+}
+
+// looks books when a look is put in line, or kept to be.
+func (s *Seat) looks(at time.Time) time.Time {
+	s.looked.Store(&at)
+	return at
 }
 
 // restore starts one attempt to restore the counters.
@@ -218,7 +239,7 @@ func (w *Watch) Suspected() error {
 	if w.seat.guard == nil {
 		return nil
 	}
-	if left := clock.Until(w.calm, time.Now()); left > 0 {
+	if left := clock.Until(w.calm, time.Now()); left > 0 && w.seat.host.Now().Standing.admitted {
 		w.next = w.calm // a moment ago we looked: look once more then
 		return nil
 	}
