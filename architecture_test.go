@@ -209,8 +209,8 @@ var layers = map[string]struct {
 	"node": {"doc direct_unix peek_linux direct feed gather vigil user backoff guard config scripts classify credentials scheme url " +
 		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join repair submit " +
 		"read inbox shared pay host renewal failover handshake supervise", 6},
-	"redlock": {"name errors lines concurrent config client states hold lease kind tracer votes kept owners callbacks attempt reach watch " +
-		"leaseheap teller unlock rejoin renewal members keeper downgrade nested obtain mutex extend semaphore limit latchround " +
+	"redlock": {"name errors lines concurrent config client states hold leaseplan lease leasehandle leasecontext kind release tracer votes kept owners callbacks attempt reach watch " +
+		"leaseheap teller unlock rejoin renewal members keeper downgrade nested obtain mutex extend bond semaphore limit latchround " +
 		"electionstate stats reads link interop election doc fromcontext leases lifetime observe rwmutex multi admin open " +
 		"semaphore_inspect who latch barrier latchinspect handoff", 32},
 }

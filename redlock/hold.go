@@ -51,20 +51,6 @@ type hold struct {
 // name is that of the lock.
 func (h *hold) name() string { return h.c.cfg.nameOf(h.wire.Name) }
 
-// lift brings members whose votes are not those of the lease into step. Nobody waits for it.
-func (h *hold) lift(to memberset.Set, token int64, now time.Time) {
-	h.terms.kind.mend(h, to, token, now)
-}
-
-// raiseLate brings a member whose vote came after the decision, and lies below the token, back into
-// step. Nobody waits for it.
-func (h *hold) raiseLate(i int, token int64) {
-	h.mu.Lock()
-	h.b.Submitted(i)
-	h.mu.Unlock()
-	h.lift(memberset.Set(0).With(i), token, time.Now())
-}
-
 // Judge books an answer, on the goroutine that read it.
 func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	i := c.Index
@@ -171,34 +157,6 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	}
 }
 
-// release frees every vote and every place in line, at all members that a write may have reached,
-// in order behind that write: docs/protocol.md, "Lost". It belongs to the client and not to any
-// caller, so no context ends it. late says that the goroutine must not write to a socket. The
-// caller frees the round.
-func (h *hold) release(late bool) *quorum.Round {
-	to := h.owed()
-	h.terms.kind.ending(h, to, late)
-	r := h.submitRelease(to, late)
-	h.afterRelease(late)
-	return r
-}
-
-// releaseAll is release for several holds of one client, whose calls go to each member in one group.
-func (c *Client) releaseAll(holds []*hold, late bool) []*quorum.Round {
-	questions := make([]quorum.Question, len(holds))
-	buffers := make([]*[]byte, len(holds))
-	for i, h := range holds {
-		buffers[i] = c.buffer()
-		h.releaseQuestion(&questions[i], h.owed(), late, buffers[i])
-	}
-	rounds := c.rounds.StartAll(c.members, questions)
-	for i, h := range holds {
-		c.buffers.Put(buffers[i])
-		h.afterRelease(late)
-	}
-	return rounds
-}
-
 // owed begins the release, and says to whom it is to go: to nobody while the hold has a lease that has not ended.
 func (h *hold) owed() (to memberset.Set) {
 	h.ended.Store(true)
@@ -221,57 +179,6 @@ func (h *hold) leaves(over core.Ended) {
 	h.mu.Unlock()
 }
 
-// gone is called when the release has been submitted.
-func (h *hold) afterRelease(late bool) {
-	h.mu.Lock()
-	h.released = true
-	again := h.behind
-	h.mu.Unlock()
-	if again != 0 {
-		h.submitRelease(again, late).Free()
-	}
-	h.releaseFormer(late)
-	h.c.holds.remove(h)
-	h.terms.kind.left(h)
-	h.leave()
-}
-
-// leave tells Close when nothing about the hold is left to be submitted.
-func (h *hold) leave() {
-	h.mu.Lock()
-	first := !h.left
-	h.left = true
-	h.mu.Unlock()
-	if first {
-		h.c.inflight.leave()
-	}
-}
-
-// overtaken is called after a call that may take a vote was submitted to member i. If the hold had
-// ended by then, its release may stand before that call, and the member is released once more,
-// behind it. That release never comes before the first one, whose answers tell whether the lease
-// was held.
-func (h *hold) overtaken(i int) {
-	if !h.ended.Load() {
-		return
-	}
-	h.mu.Lock()
-	released, heir := h.released, h.heir
-	if !released {
-		h.behind = h.behind.With(i) // release sees to it
-	}
-	h.mu.Unlock()
-	switch {
-	case heir != nil:
-		heir.owes(i)
-	case released:
-		h.submitRelease(memberset.Set(0).With(i), true).Free()
-	}
-}
-
-// abandon is a release that nobody waits for.
-func (h *hold) abandon() { h.release(false).Free() }
-
 // releaseFormer frees the votes that an adoption has not moved. They are the lease's, and nobody else has the former owner.
 func (h *hold) releaseFormer(late bool) {
 	if !h.adopted {
@@ -287,30 +194,6 @@ func (h *hold) releaseFormer(late bool) {
 		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
 	}).Free()
 	h.c.buffers.Put(cmd)
-}
-
-// withdrawal is the Judge of what the client asks for and does not use.
-type withdrawal struct{}
-
-// Judge implements quorum.Judge.
-func (withdrawal) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
-	return wait.VoteOf(c.Outcome, false)
-}
-
-// settledLocked tells who waits for the last call under way.
-func (h *hold) settledLocked() {
-	if h.settled != nil && h.taking+h.b.Taking() == 0 {
-		close(h.settled)
-		h.settled = nil
-	}
-}
-
-// owes books that member i may have something of the owner besides.
-func (h *hold) owes(i int) {
-	h.mu.Lock()
-	h.b.Submitted(i)
-	h.mu.Unlock()
-	h.overtaken(i)
 }
 
 // The questions of a round, as the Judge sees them.
@@ -430,4 +313,34 @@ func (h *hold) releaseQuestion(q *quorum.Question, to memberset.Set, late bool, 
 		Command:  h.holding(held).Release(buf, h.owner, hint),
 		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
 	}
+}
+
+// lift brings members whose votes are not those of the lease into step. Nobody waits for it.
+func (h *hold) lift(to memberset.Set, token int64, now time.Time) {
+	h.terms.kind.mend(h, to, token, now)
+}
+
+// raiseLate brings a member whose vote came after the decision, and lies below the token, back into
+// step. Nobody waits for it.
+func (h *hold) raiseLate(i int, token int64) {
+	h.mu.Lock()
+	h.b.Submitted(i)
+	h.mu.Unlock()
+	h.lift(memberset.Set(0).With(i), token, time.Now())
+}
+
+// settledLocked tells who waits for the last call under way.
+func (h *hold) settledLocked() {
+	if h.settled != nil && h.taking+h.b.Taking() == 0 {
+		close(h.settled)
+		h.settled = nil
+	}
+}
+
+// withdrawal is the Judge of what the client asks for and does not use.
+type withdrawal struct{}
+
+// Judge implements quorum.Judge.
+func (withdrawal) Judge(_ *quorum.Round, c *member.Call) quorum.Vote {
+	return wait.VoteOf(c.Outcome, false)
 }

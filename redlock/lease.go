@@ -11,21 +11,6 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/core"
 )
 
-// Lease is a lock that is held, until ValidUntil at the latest.
-//
-// A lease ends once: by Unlock, by Handoff, when a majority of the members no longer have it, or
-// when its validity is over. A local timer watches the validity, whatever the network does. The
-// client cancels the lease's context before another owner can get the lock, and Err says why. A
-// lease that has ended never comes back. A Lease is safe for concurrent use.
-//
-// The nil Lease, as a call returns it beside an error, is a lease that has ended: its methods return
-// ErrNotHeld, its context has ended, its Slot is -1, and all else is zero.
-type Lease struct {
-	*lease             // nil: of none
-	part   bool        // the part of one user, beside others: see user
-	spent  atomic.Bool // of a part: it is unlocked
-}
-
 // lease is what handles are of: votes that were won, and how long they are trusted.
 type lease struct {
 	own     Lease // the handle of its caller
@@ -46,19 +31,6 @@ type lease struct {
 	sets *sets           // that it is one of: they end with it; nil: none
 
 	inKeeper // guarded by keeper.mu
-}
-
-// plan is when a lease is renewed.
-type plan struct {
-	ttl     time.Duration
-	renewAt time.Time // zero: not to be renewed (any more)
-}
-
-// inKeeper is where the keeper has a lease.
-type inKeeper struct {
-	gone   bool  // never to be put there again
-	queued bool  // to be renewed now
-	pos    int32 // in the keeper's heap, -1: not in it
 }
 
 // bond is what a lease ends with, and what ends with it. It is called under the mutex of the lease where it says so.
@@ -86,24 +58,10 @@ type alone struct{}
 
 func (alone) until(l *lease) time.Time { return l.term.Until() }
 
-func (alone) follow(*lease) bool { return false }
-
-func (alone) kept() bool { return true }
-
 func (alone) ended(l *lease, _ error, over core.Ended) debt {
 	l.hold.leaves(over)
 	return debt{l.hold, 1}
 }
-
-func (alone) renewed(time.Time) {}
-
-func (alone) extend(ctx context.Context, l *lease, ttl time.Duration) error {
-	return l.c.keeper.extend(ctx, l, ttl)
-}
-
-func (alone) apart() error { return nil }
-
-func (alone) held(l *lease) (int, time.Time) { return 1, l.granted }
 
 // newLease makes a lease that nobody looks after yet.
 func newLease(ctx context.Context, h *hold, term core.Term, waited bool, now time.Time) *lease {
@@ -132,39 +90,6 @@ func newLease(ctx context.Context, h *hold, term core.Term, waited bool, now tim
 		l.renewAt = now.Add(asked / 3)
 	}
 	return l
-}
-
-// none reports whether l is no lease at all: what a call that has failed returns.
-func (l *Lease) none() bool { return l == nil || l.lease == nil }
-
-// errNoLease is why the nil lease is not held.
-var errNoLease = fmt.Errorf("redlock: nil lease: %w", ErrNotHeld)
-
-func noLease(op string) error { return fmt.Errorf("redlock: %s: nil lease: %w", op, ErrNotHeld) }
-
-// ofNoLease is the context of the nil lease.
-var ofNoLease = sync.OnceValue(func() context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(errNoLease)
-	return ctx
-})
-
-// Key returns the name of the lock.
-func (l *Lease) Key() string {
-	if l.none() {
-		return ""
-	}
-	return l.key
-}
-
-// Token returns the fencing token: greater than that of every earlier lease of this name. Give it
-// to the storage with each write, and let the storage refuse a lower one than it has seen (package
-// fence).
-func (l *Lease) Token() uint64 {
-	if l.none() {
-		return 0
-	}
-	return l.token
 }
 
 // ValidUntil returns the instant until which you can rely on the lease, as known now. Renewals move
@@ -225,18 +150,6 @@ func (l *lease) context() *leaseContext {
 	return nil
 }
 
-// values are those of the acquiring context. The lease's mutex is held.
-func (l *lease) values() context.Context {
-	if own := l.context(); own != nil {
-		return own.values
-	}
-	return l.ctx
-}
-
-// ownLease is the key under which a context tells that it ends with the lease. Contexts of several
-// leases may be children of each other, and end with all of them.
-type ownLease struct{ l *lease }
-
 // leaseContext looks at the clock before it says that all is well: after a suspend, timers are
 // late.
 type leaseContext struct {
@@ -253,17 +166,6 @@ func (c *leaseContext) look() {
 	}
 }
 
-// Value tells the lease, beside what the context of Lock has.
-func (c *leaseContext) Value(key any) any {
-	switch key {
-	case ownLease{c.l}, innermost{}:
-		return &c.l.own
-	case around{}:
-		return &enclosing{[]*Lease{&c.l.own}, c.Context}
-	}
-	return c.Context.Value(key)
-}
-
 // Err implements context.Context.
 func (c *leaseContext) Err() error {
 	c.look()
@@ -275,9 +177,6 @@ func (c *leaseContext) Done() <-chan struct{} {
 	c.look()
 	return c.Context.Done()
 }
-
-// Done returns a channel that is closed when the lease has ended.
-func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
 // Err returns nil while the lease is held and valid. After that it returns ErrReleased,
 // ErrHandedOff or a *LostError. It looks at the clock, so it is true at the instant of the call,
@@ -366,14 +265,30 @@ func (l *lease) renewed(said *core.Count, sent time.Time, manual bool, now time.
 	return true
 }
 
-// innermost is the key under which a context tells the lease that it ends with.
-type innermost struct{}
-
-// around is the key under which a context tells the innermost leases that it ends with: an *enclosing.
-type around struct{}
-
-// enclosing are leases that are around a call.
-type enclosing struct {
-	leases []*Lease
-	end    context.Context // ends with the first of them that ends
+// Lease is a lock that is held, until ValidUntil at the latest.
+//
+// A lease ends once: by Unlock, by Handoff, when a majority of the members no longer have it, or
+// when its validity is over. A local timer watches the validity, whatever the network does. The
+// client cancels the lease's context before another owner can get the lock, and Err says why. A
+// lease that has ended never comes back. A Lease is safe for concurrent use.
+//
+// The nil Lease, as a call returns it beside an error, is a lease that has ended: its methods return
+// ErrNotHeld, its context has ended, its Slot is -1, and all else is zero.
+type Lease struct {
+	*lease             // nil: of none
+	part   bool        // the part of one user, beside others: see user
+	spent  atomic.Bool // of a part: it is unlocked
 }
+
+// none reports whether l is no lease at all: what a call that has failed returns.
+func (l *Lease) none() bool { return l == nil || l.lease == nil }
+
+// errNoLease is why the nil lease is not held.
+var errNoLease = fmt.Errorf("redlock: nil lease: %w", ErrNotHeld)
+
+// ofNoLease is the context of the nil lease.
+var ofNoLease = sync.OnceValue(func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errNoLease)
+	return ctx
+})

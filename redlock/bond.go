@@ -1,0 +1,20 @@
+package redlock
+
+import (
+	"context"
+	"time"
+)
+
+func (alone) follow(*lease) bool { return false }
+
+func (alone) kept() bool { return true }
+
+func (alone) renewed(time.Time) {}
+
+func (alone) extend(ctx context.Context, l *lease, ttl time.Duration) error {
+	return l.c.keeper.extend(ctx, l, ttl)
+}
+
+func (alone) apart() error { return nil }
+
+func (alone) held(l *lease) (int, time.Time) { return 1, l.granted }
