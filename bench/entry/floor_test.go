@@ -4,10 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
@@ -23,34 +21,6 @@ func members(t *testing.T, n int) (addrs []string) {
 		addrs = append(addrs, r.Addr())
 	}
 	return addrs
-}
-
-// A floor allocates nothing for a lock and unlock: what it costs is the sockets and the members.
-func TestFloorsAllocateNothing(t *testing.T) {
-	if faketime.Race {
-		t.Skip("RACE: a sync.Pool forgets at random under the race detector; make test runs this once more without")
-	}
-	set := members(t, 3)
-	for name, shape := range map[string]string{"floor": Uncontended, "floor-scripts": Uncontended, "floor-notify": Separate, "floor-standing": Separate} {
-		t.Run(name, func(t *testing.T) {
-			spec := rt.Must(Find(name))(t)
-			ctx := rt.Within(t, time.Minute)
-			l := rt.Must(spec.Open(ctx, Env{Members: set, Lease: 9 * time.Second, Shape: shape}))(t)
-			t.Cleanup(l.Close)
-			key := "allocs:" + name
-			once := func() {
-				held, err := l.Acquire(ctx, key)
-				if err == nil {
-					err = held.Release(ctx)
-				}
-				assert.NoError(t, err)
-			}
-			for range 100 { // rooms and pools fill
-				once()
-			}
-			require.Zero(t, testing.AllocsPerRun(500, once))
-		})
-	}
 }
 
 // What a member does not take at once is written all the same, in its order.

@@ -179,7 +179,7 @@ func TestServiceIsAGuard(t *testing.T) {
 	fencetest.Run(t, func(t *testing.T) fencetest.Fixture {
 		s, conn := start(t, new(fence.Memory))
 		s.failed = nothing
-		return fencetest.Fixture{Guard: claims{remote{conn}}}
+		return fencetest.Fixture{Guard: claims{remote{conn}}, Lacks: "restart data crash"}
 	})
 }
 

@@ -355,7 +355,7 @@ func TestServiceIsAGuard(t *testing.T) {
 	t.Parallel()
 	fencetest.Run(t, func(t *testing.T) fencetest.Fixture {
 		s := newRemote(t)
-		return fencetest.Fixture{Guard: s, Storage: s}
+		return fencetest.Fixture{Guard: s, Storage: s, Lacks: "restart endings crash"}
 	})
 }
 

@@ -121,7 +121,7 @@ func (s states) Overwrite(ctx context.Context, resource, value string) error {
 func fixture(t *testing.T, m *memory) fencetest.Fixture {
 	g := rt.Must(Open(t.Context(), m, "locks/"))(t)
 	return fencetest.Fixture{
-		Guard: g, Storage: states{g, m},
+		Guard: g, Storage: states{g, m}, Lacks: "endings crash",
 		Reopen: func() (fence.Guard, error) { return Open(t.Context(), m, "locks/") },
 	}
 }

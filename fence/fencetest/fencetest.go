@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +45,10 @@ type Fixture struct {
 	// entered. Crash is nil if the storage cannot crash within a test. Run then skips those tests
 	// and says so.
 	Crash func() (Fixture, error)
+
+	// Lacks has those of the words restart, data, endings and crash that name what the storage can never
+	// offer. Run logs that and skips nothing, as with the methods that the guard has not.
+	Lacks string
 }
 
 // Storage has one value for each resource, and writes it under the guard of the Fixture.
@@ -75,22 +80,28 @@ type Ending struct {
 	Stays bool
 }
 
-// Run tests guards made by newGuard, one for each subtest. Tokens go up to 2^63-1, because
-// databases have signed integers. Resource names are any bytes, up to 256 of them.
+// Run tests guards made by newGuard, one for each subtest, and one more that says what can be tested.
+// Tokens go up to 2^63-1, because databases have signed integers. Resource names are any bytes, up to
+// 256 of them.
 func Run(t *testing.T, newGuard func(t *testing.T) Fixture) {
+	var fixture Fixture
+	t.Run("Fixture", func(t *testing.T) { fixture = newGuard(t) })
+	if fixture.Guard == nil {
+		return // newGuard has failed, or skipped
+	}
 	told := map[string]bool{} // one test of each kind says why it cannot run, and the others of that kind do not begin
 	for _, c := range checks {
-		if told[c.kind()] {
-			continue
+		why, author := c.missing(fixture)
+		switch {
+		case why == "":
+			t.Run(c.name, func(t *testing.T) { c.run(t, newGuard(t)) })
+		case told[why]:
+		case author:
+			t.Run(c.name, func(t *testing.T) { t.Skip(why) })
+		default:
+			t.Log(why)
 		}
-		t.Run(c.name, func(t *testing.T) {
-			fixture := newGuard(t)
-			if why := c.missing(fixture); why != "" {
-				told[c.kind()] = true
-				t.Skip(why)
-			}
-			c.run(t, fixture)
-		})
+		told[why] = true
 	}
 }
 
@@ -106,30 +117,27 @@ type check struct {
 	run                               func(t testing.TB, f Fixture)
 }
 
-// kind is what the check needs.
-func (c check) kind() string {
-	return fmt.Sprint(c.needsDo, c.needsShared, c.needsReopen, c.needsStorage, c.needsCrash, c.needsEndings)
-}
-
-// missing says what the fixture lacks for the check, and what would enable it.
-func (c check) missing(f Fixture) string {
+// missing says what the fixture lacks for the check, and whether its author can enable it: by a field, and not by
+// another guard or storage.
+func (c check) missing(f Fixture) (why string, author bool) {
 	_, atomic := f.Guard.(fence.AtomicGuard)
 	_, shared := f.Guard.(fence.SharedGuard)
+	has := func(word string) bool { return !strings.Contains(f.Lacks, word) }
 	switch {
 	case c.needsDo && !atomic:
-		return fmt.Sprintf("NO ATOMIC WRITES: %T has no Do; a fence.AtomicGuard enables these tests", f.Guard)
+		return fmt.Sprintf("NO ATOMIC WRITES: %T has no Do; a fence.AtomicGuard enables these tests", f.Guard), false
 	case c.needsShared && !shared:
-		return fmt.Sprintf("NO READERS: %T has no CheckShared; a fence.SharedGuard enables these tests", f.Guard)
+		return fmt.Sprintf("NO READERS: %T has no CheckShared; a fence.SharedGuard enables these tests", f.Guard), false
 	case c.needsReopen && f.Reopen == nil:
-		return "NO RESTART: Fixture.Reopen is nil; setting it enables these tests"
+		return "NO RESTART: Fixture.Reopen is nil; setting it enables these tests", has("restart")
 	case c.needsStorage && f.Storage == nil:
-		return "NO DATA: Fixture.Storage is nil; setting it enables these tests"
+		return "NO DATA: Fixture.Storage is nil; setting it enables these tests", has("data")
 	case c.needsEndings && len(f.Endings) == 0:
-		return "NO ENDINGS: Fixture.Endings is empty; ways in which the storage ends a transaction enable this test"
+		return "NO ENDINGS: Fixture.Endings is empty; ways in which the storage ends a transaction enable this test", has("endings")
 	case c.needsCrash && f.Crash == nil:
-		return "NO CRASH: Fixture.Crash is nil; setting it enables these tests"
+		return "NO CRASH: Fixture.Crash is nil; setting it enables these tests", has("crash")
 	}
-	return ""
+	return "", false
 }
 
 var checks = []check{

@@ -42,7 +42,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 func failing(t *testing.T, newGuard func() Fixture) (names []string) {
 	for _, c := range checks {
 		fixture := newGuard()
-		if c.missing(fixture) != "" {
+		if why, _ := c.missing(fixture); why != "" {
 			continue
 		}
 		r := &recorder{ctx: t.Context()}
@@ -349,6 +349,17 @@ func TestSuitePassesARightGuard(t *testing.T) {
 		return Fixture{Guard: m, Reopen: func() (fence.Guard, error) { return m, nil }}
 	}))
 	assert.Empty(t, failing(t, ending(func(_ *shelf, err error) error { return err })))
+}
+
+// A list of skipped tests has what the author of a fixture can enable, and nothing else.
+func TestOnlyWhatItsAuthorCanEnableIsSkipped(t *testing.T) {
+	guard := checkFunc(nil)
+	for _, c := range checks {
+		why, author := c.missing(Fixture{Guard: guard})
+		assert.Equal(t, why != "" && !c.needsDo && !c.needsShared, author, c.name)
+		_, author = c.missing(Fixture{Guard: guard, Lacks: "restart data endings crash"})
+		assert.False(t, author, c.name)
+	}
 }
 
 // ending makes a right storage that ends transactions, but for what fault makes of it.
