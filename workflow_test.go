@@ -2,6 +2,7 @@ package redquorum_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -93,6 +94,17 @@ func TestWorkflowsRunEachStepOfContinuousIntegration(t *testing.T) {
 	}
 	assert.NotZero(t, rt.Must(os.Stat(filepath.Join(".ci", "run")))(t).Mode()&0o100, ".ci/run can be executed")
 	assert.Regexp(t, `^[1-6]\n$`, string(rt.Must(os.ReadFile(filepath.Join(".ci", "part")))(t)))
+}
+
+// Who has no registry is told what takes its place.
+func TestSetOfContainersThatDoesNotStartNamesTheImagesOfThisMachine(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\n[ \"$2\" = version ]\n"), 0o755))
+	cmd := exec.CommandContext(t.Context(), "docker/set", "up")
+	cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	said, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(said), "export REDIS_IMAGE=$(docker/set image)")
 }
 
 // The README names the oldest Go that every published module takes, and the one that a checkout needs. Continuous
