@@ -53,7 +53,7 @@ func Needs(t testing.TB, features ...redistest.Feature) {
 	build := Installed(t)
 	for _, f := range features {
 		if why := build.Why(f); why != "" {
-			t.Skip(why)
+			t.Skip(why + "; make servers lists others, and make test SERVER=NAME runs on one")
 		}
 	}
 }
