@@ -224,20 +224,22 @@ func TestErrorOfOpenNamesTheKeysThatAUserLacks(t *testing.T) {
 	}
 }
 
-func TestPolicyThatEvictsLocksIsRead(t *testing.T) {
-	for info, want := range map[string]struct {
-		policy  string
-		limited bool
-	}{
-		"# Memory\r\nused_memory:1\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n":       {"", false},
-		"# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n":                       {"allkeys-lru", false},
-		"# Memory\r\nmaxmemory:1048576\r\nmaxmemory_policy:volatile-ttl\r\nother:1\r\n":     {"volatile-ttl", true},
-		"maxmemory_human:1M\r\nmaxmemory:1048576\r\nmaxmemory_policy:noeviction\r\nx:y\r\n": {"", true},
-		"": {"", false},
+func TestPolicyThatEvictsLocksAndAFullMemberAreRead(t *testing.T) {
+	type says struct {
+		policy        string
+		limited, full bool
+	}
+	for info, want := range map[string]says{
+		"# Memory\r\nused_memory:1\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n":       {},
+		"# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n":                       {"allkeys-lru", false, false},
+		"# Memory\r\nmaxmemory:1048576\r\nmaxmemory_policy:volatile-ttl\r\nother:1\r\n":     {"volatile-ttl", true, false},
+		"maxmemory_human:1M\r\nmaxmemory:1048576\r\nmaxmemory_policy:noeviction\r\nx:y\r\n": {"", true, false},
+		"used_memory:900\r\nmaxmemory:800\r\nmem_not_counted_for_evict:99\r\n":              {"", true, true},
+		"used_memory:900\r\nmaxmemory:800\r\nmem_not_counted_for_evict:100\r\n":             {"", true, false},
+		"": {},
 	} {
-		policy, limited := evicts(info)
-		require.Equal(t, want.policy, policy, info)
-		require.Equal(t, want.limited, limited, info)
+		policy, limited, full := memoryOf(info)
+		require.Equal(t, want, says{policy, limited, full}, info)
 	}
 }
 

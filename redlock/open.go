@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -115,24 +116,24 @@ func Open(ctx context.Context, urls []string, config ...Config) (*Client, error)
 		return nil, err
 	}
 	if c.inflight.enter() {
-		go c.warnOfEviction() // it ends with the answers, after MemberTimeout, or with the client
+		go c.warnOfMemory() // it ends with the answers, after MemberTimeout, or with the client
 	}
 	return c, nil
 }
 
-// infoMemory asks for the section of INFO that has the policy.
+// infoMemory asks for the section of INFO that has the policy and the limit.
 var infoMemory = []byte("*2\r\n$4\r\nINFO\r\n$6\r\nmemory\r\n")
 
-// warnOfEviction asks the members once whether they may evict a held lock, and warns of those that may. Nobody waits for it
-// but Close. Of a cluster one master is asked; "redlock doctor" asks all.
-func (c *Client) warnOfEviction() {
+// warnOfMemory asks the members once whether they may evict a held lock, and whether they are full. It warns of those.
+// Nobody waits for it but Close. Of a cluster one master is asked; "redlock doctor" asks all.
+func (c *Client) warnOfMemory() {
 	defer c.inflight.leave()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		c.askForEviction(ctx)
+		c.askForMemory(ctx)
 	}()
 	select {
 	case <-told:
@@ -142,33 +143,45 @@ func (c *Client) warnOfEviction() {
 	}
 }
 
-func (c *Client) askForEviction(ctx context.Context) {
+func (c *Client) askForMemory(ctx context.Context) {
 	c.askAll(ctx, member.Command{Cmd: infoMemory}, func(i int, r member.Reply, err error) {
 		if err != nil {
 			return // not permitted, or the member is away
 		}
-		if policy, limited := evicts(string(r.Str)); policy != "" {
+		policy, limited, full := memoryOf(string(r.Str))
+		if policy != "" {
 			level := slog.LevelWarn
 			if limited {
 				level = slog.LevelError
 			}
 			c.log.Log(context.Background(), level, "redlock: the member may evict a held lock, and two clients may hold it: set maxmemory-policy noeviction",
 				"member", c.members[i].Name(), "maxmemory_policy", policy, "maxmemory_is_set", limited)
+		} else if full {
+			c.log.Warn("redlock: the member is full, so it grants no locks: raise maxmemory, or delete what else is there",
+				"member", c.members[i].Name())
 		}
 	})
 }
 
-// evicts reads a policy other than noeviction from INFO, and whether maxmemory is set, without which nothing is evicted.
-func evicts(info string) (policy string, limited bool) {
+// memoryOf reads a policy other than noeviction from INFO, and whether maxmemory is set, without which nothing is evicted.
+// If more is used than that, the member is full: it refuses writes that need memory.
+func memoryOf(info string) (policy string, limited, full bool) {
+	var used, limit uint64
 	for line := range strings.Lines(info) {
-		switch name, value, _ := strings.Cut(strings.TrimSpace(line), ":"); {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		n, _ := strconv.ParseUint(value, 10, 64)
+		switch {
 		case name == "maxmemory_policy" && value != "noeviction":
 			policy = value
 		case name == "maxmemory":
-			limited = value != "0"
+			limit = n
+		case name == "used_memory":
+			used += n
+		case name == "mem_not_counted_for_evict":
+			used -= n
 		}
 	}
-	return policy, limited
+	return policy, limit > 0, limit > 0 && used > limit
 }
 
 // addresses tell one member from another.

@@ -369,13 +369,17 @@ type sinkFunc func(*member.Call)
 
 func (f sinkFunc) Done(c *member.Call) { f(c) }
 
-// What "redlock doctor" calls critical is said by Open, too: nobody else looks before the first lock is evicted.
-func TestOpenWarnsOfAMemberThatMayEvictLocks(t *testing.T) {
+// What "redlock doctor" calls critical is said by Open, too: nobody else looks before the first lock is evicted, or refused.
+func TestOpenWarnsOfAMemberThatMayEvictLocksOrIsFull(t *testing.T) {
 	t.Parallel()
-	cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: []string{"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"}})
-	var log transcript
-	c := rt.Must(redlock.OpenWith(t.Context(), urls(cluster), redlock.WithLogger(log.logger()), patient))(t)
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "maxmemory_policy=allkeys-lru") }, time.Minute, time.Millisecond)
-	require.Contains(t, log.String(), "level=ERROR")
-	require.NoError(t, c.Close())
+	for says, args := range map[string][]string{
+		"level=ERROR.* maxmemory_policy=allkeys-lru": {"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"},
+		"level=WARN.*the member is full":             {"--maxmemory", "1", "--maxmemory-policy", "noeviction"},
+	} {
+		cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: args})
+		var log transcript
+		c := rt.Must(redlock.OpenWith(t.Context(), urls(cluster), redlock.WithLogger(log.logger()), patient))(t)
+		require.Eventually(t, func() bool { return regexp.MustCompile(says).MatchString(log.String()) }, time.Minute, time.Millisecond, says)
+		require.NoError(t, c.Close())
+	}
 }
