@@ -117,7 +117,7 @@ var trusted = map[string]string{
 		"time vote wait yield",
 	// scripts: the source that a SHA-1 stands for. parse: what a reply says. feed, link, direct: every byte once, in order.
 	// send: one write at a time. submit: a call goes in line with the tag and the state of one moment, behind the look that
-	// is kept. read: the answer goes to the first call, and an error is no vote. repair: what was not executed goes in line
+	// it needs. read: the answer goes to the first call, and an error is no vote. repair: what was not executed goes in line
 	// again. published: state, generation and tag change together. hear: a message is of the memory that it came from.
 	// handshake: the former connection is dead, and the marker known, before a connection carries calls. host: what the
 	// guard asks goes in line, too. line: the order, and whose answer it is. encode: the bytes.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,91 +46,101 @@ func TestStallEndsTheConnectionExactlyOnTime(t *testing.T) {
 	})
 }
 
-// A call that is kept goes out right before the first one from outside, and the connection is watched again.
+// resting plays with a node that its guard looks at: sent tells what the server was sent, and a look by that word. All of a
+// ping before, nobody has called.
+func resting(t *testing.T, play func(f *fake, n *Node, sent func() []string)) {
+	t.Helper()
+	looks := func(_ int64, args []string) string {
+		if args[0] == "EVAL" {
+			return "*7\r\n$7\r\nrun-1 5\r\n$1\r\nn\r\n$4\r\n1000\r\n:-2\r\n$0\r\n\r\n:9\r\n$0\r\n\r\n"
+		}
+		return "default"
+	}
+	c := Config{StallTimeout: 2 * time.Second, Guard: NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})}
+	faked(t, looks, c, func(t *testing.T, f *fake, n *Node) {
+		time.Sleep(1500 * time.Millisecond)
+		require.True(t, n.State().Votes)
+		f.take()
+		play(f, n, func() (sent []string) {
+			for _, line := range f.take() {
+				word, _, _ := strings.Cut(line, " ")
+				sent = append(sent, strings.Replace(word, "EVAL", "LOOK", 1))
+			}
+			return sent
+		})
+	})
+}
+
+// submitAs submits calls one by one, or as a group.
+func submitAs(n *Node, way string, cs ...*result) {
+	var group []*member.Call
+	for _, c := range cs {
+		group = append(group, &c.Call)
+	}
+	if way == "call" {
+		n.Submit(group[0])
+	} else {
+		n.SubmitGroup(group)
+	}
+}
+
+// A look goes out right before the first call, and the connection is watched again.
 func TestConnectionAtRest(t *testing.T) {
 	for _, way := range []string{"call", "group"} {
-		pings := 0
-		count := func(_ int64, args []string) string {
-			if args[0] == "PING" {
-				pings++
-			}
-			return "default"
-		}
-		faked(t, count, Config{StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
-			s := n.published.Load().session
-			look := newCall("LOOK")
-			require.NoError(t, s.Hold(&look.Call, func() {}))
-			require.True(t, s.submit(ownCall(resp.Command("OWN"), discard{}), true) == nil && s.resting(), "a call of the node's own")
-			time.Sleep(2 * time.Second) // the supervisor looks, and sees that it is at rest
-			f.take()
-			pings = 0
+		resting(t, func(f *fake, n *Node, sent func() []string) {
+			pings := 0
+			f.set(func() {
+				answer := f.handle
+				f.handle = func(id int64, args []string) string {
+					if args[0] == "PING" {
+						pings++
+					}
+					return answer(id, args)
+				}
+			})
 			time.Sleep(100 * time.Second)
-			f.expect(t, way+": at rest")
+			require.Equal(t, slices.Repeat([]string{"LOOK"}, 10), sent(), way+": at rest")
 			require.Zero(t, pings)
 			f.silence(true)
 			began, c := time.Now(), newCall("A")
-			if way == "call" {
-				n.Submit(&c.Call)
-			} else {
-				n.SubmitGroup([]*member.Call{&c.Call})
-			}
-			s.Send() // it is in line already
+			submitAs(n, way, c)
 			synctest.Wait()
-			f.expect(t, way, "LOOK", "A")
+			require.Equal(t, []string{"LOOK", "A"}, sent(), way)
 			c.is(t, member.Unknown, member.ErrStalled)
 			require.Equal(t, 2*time.Second, time.Since(began))
-			<-look.done
 		})
 	}
 }
 
-// A call whose answer needs no look leaves the kept one where it is. The connection is watched for its answer.
+// A call whose answer needs no look leaves the rest. The connection is watched for its answer.
 func TestUnlookedCallLeavesTheRest(t *testing.T) {
+	unlooked := func(name string) *result {
+		c := newCall(name)
+		c.Unlooked = true
+		return c
+	}
 	for _, way := range []string{"call", "group"} {
-		faked(t, nil, Config{StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
-			submit := func(cs ...*result) {
-				var group []*member.Call
-				for _, c := range cs {
-					group = append(group, &c.Call)
-				}
-				if way == "call" && len(cs) == 1 {
-					n.Submit(group[0])
-				} else {
-					n.SubmitGroup(group)
-				}
-			}
-			unlooked := func(name string) *result {
-				c := newCall(name)
-				c.Unlooked = true
-				return c
-			}
-			s, look := n.published.Load().session, newCall("LOOK")
-			require.NoError(t, s.Hold(&look.Call, func() {}))
-			time.Sleep(100 * time.Second) // the supervisor has seen that it is at rest
-			before := len(f.commands())
+		resting(t, func(f *fake, n *Node, sent func() []string) {
 			for range 3 {
 				c := unlooked("A")
-				submit(c)
+				submitAs(n, way, c)
 				<-c.done
-				time.Sleep(10 * time.Second)
+				time.Sleep(2 * time.Second)
 			}
-			require.Equal(t, []string{"A", "A", "A"}, f.commands()[before:], way)
-			require.True(t, s.resting(), way)
+			require.Equal(t, []string{"A", "A", "A"}, sent(), way)
+			require.True(t, n.seat.AtRest(), way)
 			f.silence(true)
 			began, c := time.Now(), unlooked("B")
-			submit(c)
+			submitAs(n, way, c)
 			c.is(t, member.Unknown, member.ErrStalled)
 			require.Equal(t, 2*time.Second, time.Since(began), way)
 		})
 	}
-	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
-		s, before := n.published.Load().session, len(f.commands())
-		look, release, acquire := newCall("LOOK"), newCall("RELEASE"), newCall("ACQUIRE")
-		require.NoError(t, s.Hold(&look.Call, func() {}))
-		release.Unlooked = true
-		n.SubmitGroup([]*member.Call{&release.Call, &acquire.Call})
+	resting(t, func(f *fake, n *Node, sent func() []string) {
+		release, acquire := unlooked("RELEASE"), newCall("ACQUIRE")
+		submitAs(n, "group", release, acquire)
 		<-acquire.done
-		require.Equal(t, []string{"LOOK", "RELEASE", "ACQUIRE"}, f.commands()[before:], "a group of which one call needs the look: sent")
+		require.Equal(t, []string{"LOOK", "RELEASE", "ACQUIRE"}, sent(), "a group of which one call needs the look: sent")
 	})
 }
 
@@ -162,21 +173,6 @@ func TestSupervisorSleepsNoLongerThanACallMayWait(t *testing.T) {
 		n.Submit(&c.Call)
 		require.Equal(t, 2*time.Second, s.sleep(time.Now(), time.Hour), "a call is in line: sleeps")
 		<-c.done
-	})
-}
-
-func TestCallThatIsKeptIsSentOnce(t *testing.T) {
-	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
-		s, before, queued := n.published.Load().session, len(f.commands()), 0
-		look := newCall("LOOK")
-		require.NoError(t, s.Hold(&look.Call, func() { queued++ }))
-		s.Send()
-		s.Send()
-		require.False(t, s.resting())
-		do(t, n, "A")
-		<-look.done
-		require.Equal(t, []string{"LOOK", "A"}, f.commands()[before:], "sent")
-		require.Equal(t, 1, queued)
 	})
 }
 

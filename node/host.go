@@ -15,9 +15,8 @@ func (n *Node) Recheck() { n.signalRecheck() }
 // came from another master and was not used before. It returns nil if the slot may be used now.
 func (n *Node) Stamp(ctx context.Context, slot uint16) error { return n.seat.Stamp(ctx, slot) }
 
-// ClockOffset implements ability.Clocked. It is as old as the last whole look at the marker that was
-// not in front of a call: PingInterval or so, and up to 80 while the client is at rest. Without a
-// restart guard ok is false.
+// ClockOffset implements ability.Clocked. It is as old as the last look at the marker: a
+// PingInterval or so, and up to ten while the client is at rest. Without a restart guard ok is false.
 func (n *Node) ClockOffset() (ahead, within time.Duration, ok bool) {
 	o, ok := n.seat.HeardOffset()
 	return o.Ahead, o.Within, ok
@@ -66,36 +65,6 @@ var _ guard.Session = (*session)(nil)
 
 // Queue implements guard.Session.
 func (s *session) Queue(c *member.Call) error { return s.submit(c, true) }
-
-// Hold implements guard.Session: while it keeps a call, the connection is at rest and sends no PING.
-func (s *session) Hold(c *member.Call, queued func()) error {
-	s.line.Lock()
-	defer s.line.Unlock()
-	if s.broke != nil {
-		return s.err
-	}
-	s.first, s.ahead = c, queued
-	return nil
-}
-
-// Send implements guard.Session. No call from outside comes between the end of the rest and what is kept.
-func (s *session) Send() {
-	s.line.Lock()
-	c := s.first
-	if s.first = nil; c == nil {
-		s.line.Unlock()
-		return
-	}
-	s.ahead()
-	_ = s.submitLocked(c, true) // an error means that it is broken: whoever looks after it ends by that
-}
-
-// resting reports whether a call is kept.
-func (s *session) resting() bool {
-	s.line.Lock()
-	defer s.line.Unlock()
-	return s.first != nil
-}
 
 // Pause implements guard.Session.
 func (s *session) Pause(news <-chan struct{}, d time.Duration) error {

@@ -130,8 +130,6 @@ func (m marked) Ask(context.Context, [][]byte) ([]member.Call, error) {
 	return []member.Call{{Result: member.Result{Outcome: member.Answered, Reply: member.Reply{Kind: '*', Elems: look}}}}, nil
 }
 func (marked) Queue(*member.Call) error                   { return nil }
-func (marked) Hold(*member.Call, func()) error            { return nil }
-func (marked) Send()                                      {}
 func (marked) Pause(<-chan struct{}, time.Duration) error { return nil }
 
 // The same process with another memory: flushed, or marked, between the connections.

@@ -34,10 +34,7 @@ type session struct {
 	process guard.Process // behind it, learnt in the handshake; the supervisor's
 	gone    sync.WaitGroup
 
-	// guarded by line
-	first   *member.Call // goes in line right before the next call from outside that is not Unlooked; see Hold
-	ahead   func()       // is called when it does
-	closing bool         // no calls from outside any more
+	closing bool // no calls from outside any more; guarded by line
 }
 
 // writing is who writes what is in line, and when. The line sees to it that each byte is written once, in order.

@@ -89,15 +89,11 @@ func (s *session) refusesLocked(c *member.Call, own bool, now *published, calls 
 	return nil
 }
 
-// lookLocked puts a look in line if the last one is older than a ping: the one that is kept, or one that nobody has kept in time.
+// lookLocked puts a look in line if the last one is older than a ping.
 func (s *session) lookLocked(now *published) {
-	c := s.first
-	if s.first = nil; c != nil {
-		s.ahead()
-	} else if c = s.node.seat.Overdue(); c == nil {
-		return
+	if c := s.node.seat.Overdue(); c != nil {
+		s.lineUpLocked(c, true, now, len(c.Cmd))
 	}
-	s.lineUpLocked(c, true, now, len(c.Cmd))
 }
 
 // lineUpLocked puts a call in line, beside what belongs to it.

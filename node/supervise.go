@@ -248,8 +248,8 @@ func (n *Node) serve(s *session) error {
 				return err
 			}
 			next(0)
-		case r := <-watch.Results:
-			if err := watch.Take(r); err != nil {
+		case <-watch.Results:
+			if err := watch.Take(); err != nil {
 				return err
 			}
 			wait := watch.Tick(time.Now())
@@ -314,7 +314,7 @@ func (n *Node) tick(s *session, v *vigil) time.Duration {
 	}
 	now := time.Now()
 	since, busy := s.waiting()
-	if !busy && s.resting() { // the guard's next look is the PING
+	if !busy && n.seat.AtRest() { // the guard's next look is the PING
 		return cmp.Or(more, time.Hour)
 	}
 	if busy {

@@ -82,7 +82,7 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 	ctx := s.host.Context()
 	began := time.Now()
 	used := p.Served == Served
-	for asked := false; ; {
+	for first := true; ; {
 		news := g.news()
 		if err := s.settle(); err != nil { // it is about to be known where its marker is
 			if clock.Elapsed(began, time.Now()) >= t.Patience {
@@ -93,15 +93,16 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 			}
 			continue
 		}
-		s.looks(time.Now())
+		asked := time.Now()
 		m, err := s.askMarker(ctx, on, s.place().look)
 		if err != nil {
 			return Standing{}, err
 		}
+		s.looked.Store(&asked)
 		if err := s.demoted(m); err != nil {
 			return Standing{}, err
 		}
-		if m, err = s.found(on, m, runID, !asked); err != nil {
+		if m, err = s.found(on, m, runID, first); err != nil {
 			return Standing{}, err
 		}
 		g.found(s.number, m)
@@ -112,8 +113,8 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		if t.Replicated {
 			v.lag = max(0, t.Lag)
 		}
-		if m.id == "" && !asked {
-			asked = true
+		if m.id == "" && first {
+			first = false
 			emptied, told := s.emptied(on)
 			used = used || emptied || p.Served == Unsaid && !told
 		}

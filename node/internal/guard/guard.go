@@ -67,13 +67,15 @@ type Seat struct {
 	offset   atomic.Pointer[Offset]    // of the member's clock
 	slow     atomic.Int32              // answers in a row that askMarker did not wait for
 	blind    atomic.Bool               // the server does not say which process it is
-	looked   atomic.Pointer[time.Time] // when the last look was put in line
+	looked   atomic.Pointer[time.Time] // when the last look was put in line, or a moment before
+	watch    atomic.Pointer[Watch]     // of the session that is up
 }
 
 // NewSeat makes a seat in g, which may be nil. Nobody else knows of it before Join.
 func NewSeat(g *Guard, host Host, terms Terms) *Seat {
 	s := &Seat{guard: g, host: host, terms: terms}
 	s.layout = layoutOf(s)
+	s.looked.Store(new(time.Time))
 	return s
 }
 

@@ -77,11 +77,6 @@ type Session interface {
 	// Queue puts a call behind those in line and does not wait. After an error the call is still
 	// the caller's.
 	Queue(c *member.Call) error
-	// Hold keeps a call until one comes from outside that is not Unlooked, and queues it right before that. It calls
-	// queued when it does, which must not block. After an error the call is still the caller's.
-	Hold(c *member.Call, queued func()) error
-	// Send queues what Hold keeps, if that is not queued already.
-	Send()
 	// Pause waits for news, for d, or for the end of the session or of its host, which is an error.
 	Pause(news <-chan struct{}, d time.Duration) error
 }

@@ -114,11 +114,8 @@ type fakeSession struct {
 	broken chan struct{}
 	once   sync.Once
 	looks  atomic.Int64 // that were queued
-	woken  chan struct{}
-
-	mu     sync.Mutex
-	first  *member.Call // that Hold keeps
-	queued func()
+	seat   *Seat
+	lines  func() // is called before a look is in line; may be nil
 }
 
 // slow is how long a carry of a marker takes, for tests of what happens meanwhile.
@@ -174,6 +171,9 @@ func (s *fakeSession) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, er
 
 func (s *fakeSession) Queue(c *member.Call) error {
 	s.looks.Add(1)
+	if s.lines != nil {
+		s.lines()
+	}
 	if err := s.do(c); err != nil {
 		return err
 	}
@@ -181,34 +181,13 @@ func (s *fakeSession) Queue(c *member.Call) error {
 	return nil
 }
 
-func (s *fakeSession) Hold(c *member.Call, queued func()) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.first, s.queued = c, queued
-	return nil
-}
-
-func (s *fakeSession) Send() { s.send() }
-
-func (s *fakeSession) send() (kept bool) {
-	s.mu.Lock()
-	c := s.first
-	s.first = nil
-	s.mu.Unlock()
-	if c == nil {
-		return false
-	}
-	s.queued()
-	_ = s.Queue(c)
-	return true
-}
-
-// outside is what a call from outside does to what Hold keeps.
+// outside is what a call from outside does.
 func (s *fakeSession) outside() (looked bool) {
-	if looked = s.send(); looked {
-		s.woken <- struct{}{}
+	c := s.seat.Overdue()
+	if c != nil {
+		_ = s.Queue(c)
 	}
-	return looked
+	return c != nil
 }
 
 func (s *fakeSession) Pause(news <-chan struct{}, d time.Duration) error {
@@ -268,8 +247,7 @@ func (h *fakeHost) mend() {
 
 // dial is a session with the process that is there.
 func (h *fakeHost) dial() *fakeSession {
-	return &fakeSession{server: h.server, run: h.server.process().RunID, host: h.ctx,
-		broken: make(chan struct{}), woken: make(chan struct{}, 1)}
+	return &fakeSession{server: h.server, run: h.server.process().RunID, host: h.ctx, seat: h.seat, broken: make(chan struct{})}
 }
 
 // connect admits the member and publishes it, as a node's connect does.
@@ -315,17 +293,15 @@ func (h *fakeHost) serve(on *fakeSession, p Process) error {
 		case <-h.ctx.Done():
 			return errClosed
 		case <-timer.C:
-			timer.Reset(w.Tick(time.Now()))
 			if !h.idle.Load() {
-				on.Send()
+				on.outside()
 			}
+			timer.Reset(w.Tick(time.Now()))
 			if on.server.process().RunID != on.run {
 				on.end()
 			}
-		case <-on.woken:
-			timer.Reset(w.Tick(time.Now()))
-		case r := <-w.Results:
-			if err := w.Take(r); err != nil {
+		case <-w.Results:
+			if err := w.Take(); err != nil {
 				return err
 			}
 			timer.Reset(0)

@@ -74,6 +74,20 @@ func TestFirstCallAfterARestLooksBefore(t *testing.T) {
 	})
 }
 
+// The supervisor may lose the processor before a look that it decided on is in line. A call that comes then has one of its own.
+func TestNoCallComesLaterThanAPingAfterTheLastLookInLine(t *testing.T) {
+	rested(t, 1, func(t *testing.T, _ []*server, c *client) {
+		on, late := c.hosts[0].on(), 0
+		on.lines = func() {
+			on.lines, late = nil, late+1
+			require.True(t, on.outside())
+			require.False(t, on.outside(), "that one is in line")
+		}
+		c.after(lookPings * time.Second)
+		require.Equal(t, 1, late)
+	})
+}
+
 // What a member is when a look goes out. A call behind the look is answered after it, so the generation must have ended
 // when the look is answered, whoever takes its result and when.
 func TestGenerationEndsBeforeTheFirstCallAfterARestIsAnswered(t *testing.T) {
@@ -102,7 +116,8 @@ func TestGenerationEndsBeforeTheFirstCallAfterARestIsAnswered(t *testing.T) {
 				on := h.dial()
 				w := h.seat.Watch(on, servers[0].process())
 				defer w.Stop()
-				w.Tick(time.Now().Add(time.Second))
+				c.after(time.Second)
+				w.Tick(time.Now())
 				require.Zero(t, on.looks.Load(), name)
 				_, _, gen := h.stands()
 				edit(servers[0])
@@ -158,6 +173,15 @@ func TestClientWithoutCallsEndsAQuarantine(t *testing.T) {
 		require.Equal(t, 2, c.voting())
 		c.after(3 * time.Second)
 		require.Equal(t, 3, c.voting())
+	})
+	met(t, 1, 0, plain, func(t *testing.T, servers []*server, c *client) {
+		c.rest()
+		c.after(longest - time.Second)
+		servers[0].do("SET", quarantineKey, "1", "PX", "4000") // by a client with a greater MaxTTL
+		c.after(3900 * time.Millisecond)
+		require.Zero(t, c.voting())
+		c.after(1200 * time.Millisecond)
+		require.Equal(t, 1, c.voting(), "a ping later")
 	})
 }
 

@@ -214,9 +214,9 @@ const (
 	restores      // the counters may be restored
 )
 
-// dueNow is what is due at now. until is the rest of the quarantine by our count; asked is when the
-// client sent its last look, and busy says that the look is not answered.
-func (a Standing) dueNow(now, asked time.Time, busy bool) (do due, until time.Duration) {
+// dueNow is what is due at now. until is the rest of the quarantine by our count; looked is when the
+// last look was put in line.
+func (a Standing) dueNow(now, looked time.Time) (do due, until time.Duration) {
 	left := a.votesFrom.Sub(now) // on the monotonic clock: see mayVote
 	switch m := a.marker; {
 	case left > 0:
@@ -225,7 +225,7 @@ func (a Standing) dueNow(now, asked time.Time, busy bool) (do due, until time.Du
 		return restores, 0
 	case m.left == 0:
 		return publishes, 0
-	case !busy && asked.Before(a.votesFrom): // q may have been raised since
+	case looked.Before(a.votesFrom): // q may have been raised since
 		return looksOnce, 0
 	}
 	return waits, 0

@@ -46,20 +46,18 @@ func TestWhatIsDueForAMemberThatDoesNotVote(t *testing.T) {
 		m     marker
 		from  time.Duration // the end of the quarantine, from now on
 		asked time.Duration // the last look, from now on
-		busy  bool
 		do    due
 		until time.Duration
 	}{
-		{"our count goes on", marker{state: forgot}, time.Second, 0, false, waits, time.Second},
-		{"it forgot, and both are over", marker{state: forgot}, -1, 0, false, restores, 0},
-		{"it forgot, and its word is older than our count", marker{state: forgot, left: 1}, -1, 0, false, restores, 0},
-		{"both are over", marker{state: neverForgot}, -1, 0, false, publishes, 0},
-		{"its word is older than our count", marker{state: neverForgot, left: 1}, -1, -2, false, looksOnce, 0},
-		{"and a look is under way", marker{state: neverForgot, left: 1}, -1, -2, true, waits, 0},
-		{"it said after our count that its own goes on", marker{state: neverForgot, left: 1}, -1, 0, false, waits, 0},
+		{"our count goes on", marker{state: forgot}, time.Second, 0, waits, time.Second},
+		{"it forgot, and both are over", marker{state: forgot}, -1, 0, restores, 0},
+		{"it forgot, and its word is older than our count", marker{state: forgot, left: 1}, -1, 0, restores, 0},
+		{"both are over", marker{state: neverForgot}, -1, 0, publishes, 0},
+		{"its word is older than our count", marker{state: neverForgot, left: 1}, -1, -2, looksOnce, 0},
+		{"it said after our count that its own goes on", marker{state: neverForgot, left: 1}, -1, 0, waits, 0},
 	} {
 		a := Standing{admitted: true, marker: tc.m, votesFrom: now.Add(tc.from)}
-		do, until := a.dueNow(now, now.Add(tc.asked), tc.busy)
+		do, until := a.dueNow(now, now.Add(tc.asked))
 		require.Equal(t, tc.do, do, tc.name)
 		require.Equal(t, tc.until, until, tc.name)
 	}

@@ -318,7 +318,7 @@ func (s sharded) refused(w *Watch, c *member.Call) (done bool, err error) {
 	if done, err := s.moved(w.session); done || len(s.terms.Shard.Slots()) == 0 {
 		return done, err
 	}
-	w.next = time.Now().Add(min(s.terms.Ping, 20*time.Millisecond))
+	w.soon = time.Now().Add(min(s.terms.Ping, 20*time.Millisecond))
 	if w.lost++; w.lost < 50 {
 		return true, nil
 	}

@@ -4,41 +4,37 @@ import (
 	"context"
 	"crypto/rand"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/member"
 )
 
-// Watch is the guard's part in looking after one session: the look at the marker before a vote, if the last one is
-// older than Terms.Ping, the end of a quarantine, the restoring of counters. Without a
-// guard it does nothing. All its methods belong to the goroutine that looks after the session. The
-// only other goroutine is that of a restore, and Stop waits for it.
+// Watch is the guard's part in looking after one session: the look at the marker that no call took along, the end of a
+// quarantine, the restoring of counters. Without a guard it does nothing. All its methods belong to the goroutine that
+// looks after the session. The only other goroutine is that of a restore, and Stop waits for it.
 type Watch struct {
-	// Results tells what has ended. Take takes it.
-	Results chan Result // capacity 2: one look, and one restore
+	// Results has Take called. It has capacity 1.
+	Results chan struct{}
 
 	seat    *Seat
 	session Session
 	process Process
 
-	next time.Time // of the next look: when it is due, or when the session keeps it no longer
-	busy bool      // a look is in line, or kept
-	kept bool      // the session keeps it until a call comes that needs it
+	soon time.Time // not zero: a look is due then, however old the last one is
 	lost int       // looks in a row that were sent elsewhere
 	calm time.Time // not before is a suspicion followed up again
-	sent time.Time // when the last look was that has been answered
+
+	answered atomic.Pointer[look] // the last look that was answered, until Take takes it
 
 	ctx       context.Context
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
-	restoring bool
-	retry     time.Time // of the next restore
-	restorer  restoring // the restore's, while there is one
+	restoring atomic.Bool
+	retry     time.Time // of the next restore; the restore's, while there is one
+	restorer  restoring // the same
 }
-
-// Result is a look that is done, or a restore that has ended.
-type Result struct{ look *look }
 
 // look is one look at the marker, the Sink of its call.
 type look struct {
@@ -50,15 +46,16 @@ type look struct {
 
 // Watch begins to guard a session.
 func (s *Seat) Watch(on Session, p Process) *Watch {
-	w := &Watch{Results: make(chan Result, 2), seat: s, session: on, process: p}
+	w := &Watch{Results: make(chan struct{}, 1), seat: s, session: on, process: p}
 	w.ctx, w.cancel = context.WithCancel(s.host.Context())
 	w.restorer.on, w.restorer.word = on, rand.Text()
-	w.next = time.Now().Add(s.terms.Ping)
+	s.watch.Store(w)
 	return w
 }
 
 // Stop ends a restore that is under way.
 func (w *Watch) Stop() {
+	w.seat.watch.CompareAndSwap(w, nil)
 	w.cancel()
 	w.work.Wait()
 }
@@ -75,8 +72,9 @@ func (l *look) Done(c *member.Call) {
 	if o, ok := readOffset(c, l.sent); ok {
 		s.offset.Store(&o)
 	}
-	if l.watch != nil {
-		l.watch.Results <- Result{l}
+	if w := l.watch; w != nil {
+		w.answered.Store(l) // who takes it needs no earlier one
+		w.wake()
 	} else if !s.host.Now().Standing.admitted {
 		s.host.Suspect()
 	}
@@ -91,8 +89,13 @@ func (s *Seat) same(c *member.Call) bool {
 	return err == nil && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL)
 }
 
-// keeps reports whether the next look may be kept until a call comes that needs it.
-func (s *Seat) keeps() bool { return !s.terms.Replicated && s.host.Now().State.Votes }
+// rests reports whether the member is looked at rarely while no call comes that needs a look.
+func (s *Seat) rests() bool { return s.guard != nil && !s.terms.Replicated && s.host.Now().State.Votes }
+
+// AtRest reports whether the last look is older than a ping, and the next one the PING of the connection.
+func (s *Seat) AtRest() bool {
+	return s.rests() && clock.Elapsed(*s.looked.Load(), time.Now()) >= s.terms.Ping
+}
 
 // Tick does what is due and returns the time until more is.
 func (w *Watch) Tick(now time.Time) time.Duration {
@@ -100,45 +103,23 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	if s.guard == nil {
 		return time.Hour
 	}
-	wait := s.terms.Ping
-	until, keeps := clock.Until(w.next, now), s.keeps()
-	// If the session is broken, whoever looks after it ends by that.
-	switch {
-	case w.kept && keeps && until > 0:
-		return until
-	case w.kept:
-		w.kept = false
-		w.session.Send()
-	case until > 0:
-		wait = min(wait, until)
-	case !w.busy && keeps:
-		l := s.newLook(w)
-		w.busy, w.kept, w.next = true, true, now.Add((lookPings-1)*s.terms.Ping)
-		_ = w.session.Hold(&l.call, func() { l.sent = s.looks(time.Now()) })
-		return clock.Until(w.next, now)
-	case !w.busy:
-		l := s.newLook(w)
-		w.busy = true
-		if w.session.Queue(&l.call) != nil {
-			return wait
-		}
-	}
+	wait := w.look(now)
 	at := s.host.Now()
 	if !at.Standing.admitted || at.State.Votes {
 		return wait
 	}
 	s.guard.tell(s.number) // of a cluster, masters may have been found to be down since
-	do, until := at.Standing.dueNow(now, w.sent, w.busy)
+	do, until := at.Standing.dueNow(now, *s.looked.Load())
 	switch {
 	case until > 0:
 		return min(wait, until)
 	case do == looksOnce:
-		w.next = now
+		w.soon = now
 		return 0
 	case do == publishes:
 		s.host.Publish(unedited) // Votes is computed anew
 		return wait
-	case do == waits || w.restoring:
+	case do == waits || w.restoring.Load():
 		return wait
 	}
 	if until := clock.Until(w.retry, now); until > 0 {
@@ -148,32 +129,53 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	return wait
 }
 
-// Overdue returns a look that must stand before a call that is put in line now: the last one is older than a ping, and whoever
-// looks after the session, and has a look kept by then, is late. Nil: there is no need.
+// look puts a look in line if one is due: a ping after the last one, and ten at rest. It returns the time until it may be. If the
+// session is broken, whoever looks after it ends by that.
+func (w *Watch) look(now time.Time) time.Duration {
+	s := w.seat
+	ping, last := s.terms.Ping, *s.looked.Load()
+	until := clock.Until(last.Add(ping), now)
+	if until <= 0 && s.rests() {
+		until = clock.Until(last.Add(lookPings*ping), now)
+	}
+	if !w.soon.IsZero() {
+		until = min(until, clock.Until(w.soon, now))
+	}
+	if until > 0 {
+		return until
+	}
+	w.soon = time.Time{}
+	l := s.newLook(w)
+	if w.session.Queue(&l.call) == nil {
+		s.looked.Store(&l.sent)
+	}
+	return ping
+}
+
+// Overdue returns a look that must stand before a call that is put in line now, because the last one in line is older than a
+// ping. Nil: there is no need. The caller puts it in line before it lets another call pass.
 func (s *Seat) Overdue() *member.Call {
-	last := s.looked.Load()
-	if s.guard == nil || s.terms.Replicated || last != nil && clock.Elapsed(*last, time.Now()) <= s.terms.Ping {
+	if s.guard == nil || s.terms.Replicated {
 		return nil
 	}
-	return &s.newLook(nil).call
+	if clock.Elapsed(*s.looked.Load(), time.Now()) < s.terms.Ping {
+		return nil
+	}
+	l := s.newLook(s.watch.Load())
+	s.looked.Store(&l.sent)
+	return &l.call
 }
 
 func (s *Seat) newLook(w *Watch) *look {
-	l := &look{seat: s, watch: w, sent: s.looks(time.Now())}
+	l := &look{seat: s, watch: w, sent: time.Now()}
 	l.call = member.Call{Command: member.Command{Cmd: s.place().look}, Delivery: member.Delivery{Late: true}, Sink: l}
 	return l
-}
-
-// looks books when a look is put in line, or kept to be.
-func (s *Seat) looks(at time.Time) time.Time {
-	s.looked.Store(&at)
-	return at
 }
 
 // restore starts one attempt to restore the counters.
 func (w *Watch) restore(id string) {
 	s := w.seat
-	w.restoring = true
+	w.restoring.Store(true)
 	w.work.Go(func() {
 		m, err := s.restore(w.ctx, &w.restorer, id)
 		if err == nil && m.id == id {
@@ -181,25 +183,31 @@ func (w *Watch) restore(id string) {
 		} else if err != nil {
 			s.terms.Logger.Debug("counters are not restored yet", "member", s.host.Name(), "err", err)
 		}
-		w.retry = time.Now().Add(w.restorer.pause(err, s.terms.Ping)) // Tick reads it only when Take has been told
-		w.Results <- Result{}
+		w.retry = time.Now().Add(w.restorer.pause(err, s.terms.Ping))
+		w.restoring.Store(false)
+		w.wake()
 	})
 }
 
-// Take takes a result. Tick is due afterwards. An error ends the session.
-func (w *Watch) Take(r Result) error {
-	if r.look == nil {
-		w.restoring = false
-		return nil
+// wake has Take called.
+func (w *Watch) wake() {
+	select {
+	case w.Results <- struct{}{}:
+	default:
 	}
-	return w.looked(r.look)
+}
+
+// Take takes what Results has told of. Tick is due afterwards. An error ends the session.
+func (w *Watch) Take() error {
+	if l := w.answered.Swap(nil); l != nil {
+		return w.looked(l)
+	}
+	return nil
 }
 
 // looked takes the result of a look.
 func (w *Watch) looked(l *look) error {
 	s, c := w.seat, &l.call
-	w.busy, w.kept, w.sent = false, false, l.sent
-	w.next = time.Now().Add(s.terms.Ping)
 	if c.Outcome == member.Refused {
 		if done, err := s.refused(w, c); done {
 			return err
@@ -216,7 +224,8 @@ func (w *Watch) looked(l *look) error {
 			return err
 		}
 	}
-	same := err == nil && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL)
+	a := s.host.Now().Standing
+	same := err == nil && a.admitted && a.stays(m, s.guard.cfg.MaxTTL)
 	if same && m.renamed() {
 		if m, err = s.rename(w.ctx, w.session, m); err == nil {
 			s.take(m)
@@ -240,7 +249,7 @@ func (w *Watch) Suspected() error {
 		return nil
 	}
 	if left := clock.Until(w.calm, time.Now()); left > 0 && w.seat.host.Now().Standing.admitted {
-		w.next = w.calm // a moment ago we looked: look once more then
+		w.soon = w.calm // a moment ago we looked: look once more then
 		return nil
 	}
 	return w.begin()
