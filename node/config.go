@@ -98,8 +98,6 @@ type Config struct {
 	// Logger gets changes of the connection and what the server does not permit. Default: none.
 	Logger *slog.Logger
 
-	// writeTimeout bounds one write of at most 256 KiB; a slower peer loses the connection. A URL may set it. Default 1 s.
-	writeTimeout time.Duration
 	// backoffMin and backoffMax bound the pause between attempts to connect: the k-th pause is drawn from 0 to
 	// min(backoffMax, backoffMin*2^k). Refused credentials wait authBackoff instead. The count k begins again behind a
 	// connection that served for ten times backoffMin; one that stalled served until its last answer.
@@ -139,7 +137,6 @@ func (c Config) withDefaults() Config {
 		c.Dialer = &net.Dialer{KeepAlive: 10 * time.Second}
 	}
 	orDuration(&c.DialTimeout, time.Second)
-	orDuration(&c.writeTimeout, time.Second)
 	orDuration(&c.StallTimeout, 2*time.Second)
 	orDuration(&c.PingInterval, time.Second)
 	orDuration(&c.backoffMin, 50*time.Millisecond)
@@ -148,7 +145,6 @@ func (c Config) withDefaults() Config {
 	case c.Sentinels != nil:
 		s := *c.Sentinels
 		orDuration(&s.Config.DialTimeout, c.DialTimeout)
-		orDuration(&s.Config.writeTimeout, c.writeTimeout)
 		if s.Config.Dialer == nil {
 			s.Config.Dialer = c.Dialer
 		}
@@ -242,7 +238,7 @@ func (c Config) validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"DialTimeout", c.DialTimeout}, {"writeTimeout", c.writeTimeout}, {"StallTimeout", c.StallTimeout},
+		{"DialTimeout", c.DialTimeout}, {"StallTimeout", c.StallTimeout},
 		{"PingInterval", c.PingInterval}, {"CredentialsEvery", c.CredentialsEvery},
 	} {
 		if d.value < 0 {

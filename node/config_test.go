@@ -15,7 +15,7 @@ import (
 func TestConfigDefaults(t *testing.T) {
 	c := Config{Addr: "h:1"}.withDefaults()
 	require.NoError(t, c.validate())
-	require.True(t, c.Network == "tcp" && c.DialTimeout == time.Second && c.writeTimeout == time.Second && c.StallTimeout == 2*time.Second &&
+	require.True(t, c.Network == "tcp" && c.DialTimeout == time.Second && c.StallTimeout == 2*time.Second &&
 		c.PingInterval == time.Second && c.backoffMin == 50*time.Millisecond && c.backoffMax == 500*time.Millisecond &&
 		c.maxCalls == 16384 && c.MaxBytes == 1<<20 && c.Dialer != nil && c.Logger != nil, "%+v", c)
 }
@@ -30,11 +30,11 @@ func TestSentinelsAreReachedByTheDialerOfTheNode(t *testing.T) {
 
 func TestConfigTellsEveryMistakeAtOnce(t *testing.T) {
 	_, err := New(Config{
-		Network: "udp", Addr: "redis://:canary@h", DB: -1, Username: "u", ClientName: "two words", DialTimeout: -1, writeTimeout: -1,
+		Network: "udp", Addr: "redis://:canary@h", DB: -1, Username: "u", ClientName: "two words", DialTimeout: -1,
 		StallTimeout: -1, PingInterval: -1, CredentialsEvery: 1, MaxBytes: -1, Scripts: []string{" "},
 	})
 	require.Error(t, err, "no error")
-	for _, field := range []string{"Network", "Addr", "DB", "Username", "ClientName", "DialTimeout", "writeTimeout", "StallTimeout",
+	for _, field := range []string{"Network", "Addr", "DB", "Username", "ClientName", "DialTimeout", "StallTimeout",
 		"PingInterval", "CredentialsEvery", "MaxBytes", "Scripts[0]"} {
 		require.Contains(t, err.Error(), "Config."+field+" ", "%s is not told: %v", field, err)
 	}
@@ -78,8 +78,8 @@ func TestParseURL(t *testing.T) {
 		"rediss://u:pw@h:1":                     {Network: "tcp", Addr: "h:1", Username: "u", Password: "pw", TLS: &tls.Config{}},
 		"redis+unix:///run/r.sock":              {Network: "unix", Addr: "/run/r.sock"},
 		"redis+unix://u:pw@/run/r.sock?db=4":    {Network: "unix", Addr: "/run/r.sock", Username: "u", Password: "pw", DB: 4},
-		"redis://h?dial_timeout=1s&write_timeout=200ms&stall_timeout=1m&client_name=me": {Network: "tcp", Addr: "h:6379",
-			DialTimeout: time.Second, writeTimeout: 200 * time.Millisecond, StallTimeout: time.Minute, ClientName: "me"},
+		"redis://h?dial_timeout=1s&stall_timeout=1m&client_name=me": {Network: "tcp", Addr: "h:6379",
+			DialTimeout: time.Second, StallTimeout: time.Minute, ClientName: "me"},
 	} {
 		got, err := parseURL(in)
 		if err != nil {
@@ -132,7 +132,7 @@ func TestParseURLSaysWhatIsWrong(t *testing.T) {
 		"redis://:s3cret@h?password=s3":    `unknown option "password"`,
 		"redis://:s3cret@h?dial_timeout=1": `"dial_timeout"`,
 		"redis://h?stall_timeout=-1s":      `"stall_timeout"`,
-		"redis://h?write_timeout=":         `"write_timeout"`,
+		"redis://h?dial_timeout=":          `"dial_timeout"`,
 		"redis://h?client_name=a%20b":      `"client_name"`,
 		"redis://h?db=x":                   `"db"`,
 		"redis://h?db=1&db=2":              "more than once",

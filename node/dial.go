@@ -22,7 +22,7 @@ const socketBuffer = 256 << 10 // asked of the kernel for sending; see inlineByt
 
 // dial opens a link to addr: connect, TLS, AUTH and SELECT. ctx bounds all of it.
 func (d *dialer) dial(ctx context.Context, addr string) (*link, error) {
-	l := &link{addr: addr, limit: d.cfg.writeTimeout}
+	l := &link{addr: addr}
 	ask, cancel := context.WithTimeout(ctx, d.cfg.DialTimeout)
 	user, password, err := d.cfg.credentials(ask, d.name)
 	cancel()
@@ -66,9 +66,6 @@ func (d *dialer) dial(ctx context.Context, addr string) (*link, error) {
 	}
 	l.source.kept.Store(true)
 	_ = conn.Close() // ends radix's goroutines, and nothing else
-	if l.wire == l.socket {
-		l.direct = newDirect(l.socket)
-	}
 	return l, nil
 }
 
@@ -92,7 +89,7 @@ func (d *dialer) open(ctx context.Context, l *link) (net.Conn, error) {
 		return nil, &dialError{"", err}
 	}
 	if tcp, ok := socket.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(socketBuffer) // a hint: writes have a deadline in any case
+		_ = tcp.SetWriteBuffer(socketBuffer) // a hint
 	}
 	l.socket, l.wire = socket, socket
 	if d.tls == nil {

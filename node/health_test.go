@@ -395,7 +395,7 @@ func TestSilentServerFailsTheHandshakeInTime(t *testing.T) {
 }
 
 func TestSlowWriteEndsTheConnection(t *testing.T) {
-	faked(t, nil, Config{writeTimeout: time.Second, StallTimeout: 10 * time.Second, MaxBytes: 4 << 20}, func(t *testing.T, f *fake, n *Node) {
+	faked(t, nil, Config{StallTimeout: time.Second, MaxBytes: 4 << 20}, func(t *testing.T, f *fake, n *Node) {
 		block := f.hold("BLOCK")
 		defer block()
 		submit(n, "BLOCK")
@@ -417,7 +417,7 @@ func TestSlowWriteEndsTheConnection(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(began), "ended")
 		late.is(t, member.NotSent)
 		require.NotZero(t, count[member.Unknown])
-		require.ErrorIs(t, calls[0].Err, member.ErrBroken)
+		require.ErrorIs(t, calls[0].Err, member.ErrStalled)
 	})
 }
 

@@ -91,7 +91,7 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 	reader.Go(func() { link.read(in.read) })
 	defer reader.Wait()
 	defer link.cut()
-	if err := in.link.write(hello); err != nil {
+	if err := in.write(hello); err != nil {
 		return false, err
 	}
 	select {
@@ -108,11 +108,19 @@ func (n *Node) receive(whole context.Context, channel string, l member.Listener)
 	return true, in.watch(whole)
 }
 
+// write writes within StallTimeout, because the goroutine that would notice a stall is the one that writes.
+func (in *inbox) write(cmd []byte) error {
+	if err := in.link.wire.SetWriteDeadline(time.Now().Add(in.node.cfg.StallTimeout)); err != nil {
+		return err
+	}
+	return in.link.write(cmd)
+}
+
 // leave has the server end the connection, and its subscriptions with it, and waits until it has:
 // behind everything that was asked of it before. A server that does not answer is not waited for
 // when Close is not, either.
 func (in *inbox) leave() {
-	if in.link.write(quit) != nil {
+	if in.write(quit) != nil {
 		return
 	}
 	select {
@@ -179,7 +187,7 @@ func (in *inbox) watch(ctx context.Context) error {
 				wait = min(left, n.cfg.PingInterval)
 			case wait <= 0:
 				before = in.count.Load()
-				if err := in.link.write(ping); err != nil {
+				if err := in.write(ping); err != nil {
 					return err
 				}
 				asked, wait = now, min(n.cfg.StallTimeout, n.cfg.PingInterval)
@@ -264,7 +272,7 @@ func (in *inbox) say(verb string, channels ...string) error {
 	}
 	cmd := resp.Command(append([]string{verb}, channels...)...)
 	if in.link != nil {
-		return in.link.write(cmd)
+		return in.write(cmd)
 	}
 	c := &confirmations{in: in, verb: strings.ToLower(verb), left: len(channels)}
 	c.call = *ownCall(cmd, c)

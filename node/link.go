@@ -4,53 +4,22 @@ import (
 	"bufio"
 	"net"
 	"sync/atomic"
-	"time"
 )
-
-// chunk is the most that is written under one write deadline.
-const chunk = 256 << 10
 
 // link is one authenticated connection.
 type link struct {
 	br     *bufio.Reader // the reader's
 	source *ours         // of br: wire, as the connection was made
 	wire   net.Conn      // what we write to: TLS where configured
-	direct *direct       // to wire; nil: there is no such way
 	socket net.Conn      // below TLS
 	addr   string        // that was dialled
-	limit  time.Duration // of one write of a chunk at most
 }
 
-// write writes all of buf, or returns an error.
+// write writes all of buf, or returns an error. A peer that takes nothing answers nothing either: whoever misses its
+// answers cuts the connection, which ends the write.
 func (l *link) write(buf []byte) error {
-	for len(buf) > 0 {
-		part := buf[:min(len(buf), chunk)]
-		n, err := l.direct.write(part)
-		if err != nil {
-			return err
-		}
-		if n < len(part) {
-			if err := l.writeWithin(part[n:]); err != nil {
-				return err
-			}
-		}
-		buf = buf[len(part):]
-	}
-	return nil
-}
-
-// writeWithin writes what the peer may have to make room for first.
-func (l *link) writeWithin(part []byte) error {
-	if err := l.wire.SetWriteDeadline(time.Now().Add(l.limit)); err != nil {
-		return err
-	}
-	if _, err := l.wire.Write(part); err != nil {
-		return err
-	}
-	if l.direct == nil {
-		return nil
-	}
-	return l.wire.SetWriteDeadline(time.Time{}) // it would end a later direct write
+	_, err := l.wire.Write(buf)
+	return err
 }
 
 // cut ends the connection at once and from any goroutine: no farewell of TLS, which could wait for

@@ -52,7 +52,7 @@ var behindHost = regexp.MustCompile(`^[^:]*,|^[^:]*:[0-9]{1,5},`)
 // with the options
 //
 //	db, client_name
-//	dial_timeout, write_timeout, stall_timeout     durations of Go, such as 500ms
+//	dial_timeout, stall_timeout                    durations of Go, such as 500ms
 //	password_env, password_file                    where the password is, instead of in the URL
 //	tls_ca, tls_cert, tls_key, tls_server_name     files in PEM form, and the name in the certificate; with rediss
 //	min_replicas_ack                               see Config.MinReplicasAck
@@ -179,7 +179,7 @@ func hostPort(host, port string) (string, error) {
 
 // allOptions are the names that a URL of any kind may have.
 var allOptions = []string{
-	"db", "client_name", "password_env", "password_file", "min_replicas_ack", "dial_timeout", "write_timeout", "stall_timeout",
+	"db", "client_name", "password_env", "password_file", "min_replicas_ack", "dial_timeout", "stall_timeout",
 	"tls_ca", "tls_cert", "tls_key", "tls_server_name", "addr_map", "failover_lag",
 	"sentinel_user", "sentinel_password", "sentinel_password_env", "sentinel_password_file",
 }

@@ -295,8 +295,6 @@ func (c *Config) option(name, value string, u *url.URL) error {
 		return nil
 	case "dial_timeout":
 		return duration(&c.DialTimeout)
-	case "write_timeout":
-		return duration(&c.writeTimeout)
 	case "stall_timeout":
 		return duration(&c.StallTimeout)
 	case "addr_map", "failover_lag": // see ParseTarget

@@ -29,8 +29,8 @@ import (
 //	redis-cluster://[user:password@]host[:port],host[:port]…     a Redis Cluster; rediss-cluster://…
 //	redis-sentinel://[user:password@]host[:port],host[:port]…/name     a master that Sentinels watch; rediss-sentinel://…
 //
-// A URL takes options, ?name=value&name=value: db, client_name; dial_timeout, write_timeout,
-// stall_timeout (500ms); password_env, password_file; tls_ca, tls_cert, tls_key, tls_server_name;
+// A URL takes options, ?name=value&name=value: db, client_name; dial_timeout, stall_timeout
+// (500ms); password_env, password_file; tls_ca, tls_cert, tls_key, tls_server_name;
 // min_replicas_ack; for a cluster or Sentinels also addr_map, failover_lag, and sentinel_user,
 // sentinel_password (or with _env, _file).
 //
