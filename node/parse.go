@@ -2,9 +2,9 @@ package node
 
 import (
 	"bufio"
-	"cmp"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/redquorum/redquorum/member"
 )
@@ -24,21 +24,20 @@ const (
 )
 
 // readReply parses one reply of RESP2 or RESP3 into r, whose slices are used again. What RESP3 adds
-// gets the shape that RESP2 has for it: a map is an array of keys and values, a set is an array, a
-// number that is no integer is a string, a boolean is 0 or 1. Only a push keeps its kind, '>'. After
-// an error the position in the stream is unknown and the connection must end.
+// gets the shape that RESP2 has for it: a map is an array of keys and values, a set is an array. Only a push keeps its
+// kind, '>'. What no command of ours is answered by is no reply. After an error the position in the stream is unknown and the
+// connection must end.
 func readReply(br *bufio.Reader, r *member.Reply, depth int) error {
 	if depth > maxDepth {
 		return protocolError("arrays too deep")
 	}
 	line, err := br.ReadSlice('\n')
-	if err == bufio.ErrBufferFull {
+	switch {
+	case err == bufio.ErrBufferFull:
 		return protocolError("line too long")
-	}
-	if err != nil {
+	case err != nil:
 		return err
-	}
-	if len(line) < 3 || line[len(line)-2] != '\r' {
+	case len(line) < 3 || line[len(line)-2] != '\r':
 		return protocolError("line without end")
 	}
 	body := line[1 : len(line)-2]
@@ -47,18 +46,8 @@ func readReply(br *bufio.Reader, r *member.Reply, depth int) error {
 	case ':':
 		r.Int, err = number(body)
 		return err
-	case '+', ',', '(':
+	case '+':
 		r.Kind, r.Str = '$', append(r.Str, body...)
-		return nil
-	case '#':
-		r.Kind = ':'
-		switch string(body) {
-		case "t":
-			r.Int = 1
-		case "f":
-		default:
-			return protocolError("neither true nor false")
-		}
 		return nil
 	case '-':
 		r.Str = append(r.Str, body...)
@@ -67,17 +56,9 @@ func readReply(br *bufio.Reader, r *member.Reply, depth int) error {
 		return nil
 	case '$':
 		return readBulk(br, r, body)
-	case '!':
-		r.Kind = '-'
-		if err := readBulk(br, r, body); err != nil || r.Kind == '_' {
-			return cmp.Or[error](err, protocolError("error without text"))
-		}
-		return nil
 	case '=':
 		return readVerbatim(br, r, body)
-	case '*':
-		return readArray(br, r, body, 1, depth)
-	case '~':
+	case '*', '~':
 		r.Kind = '*'
 		return readArray(br, r, body, 1, depth)
 	case '%':
@@ -166,25 +147,12 @@ func readArray(br *bufio.Reader, r *member.Reply, header []byte, times, depth in
 
 // number parses a decimal integer of 64 bits.
 func number(b []byte) (int64, error) {
-	digits, negative := b, false
-	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
-		digits, negative = b[1:], b[0] == '-'
+	if len(b) == 1 && '0' <= b[0] && b[0] <= '9' { // most are
+		return int64(b[0] - '0'), nil
 	}
-	if len(digits) == 0 || len(digits) > 19 {
-		return 0, protocolError("number malformed")
+	n, err := strconv.ParseInt(string(b), 10, 64)
+	if err != nil {
+		return 0, protocolError("number malformed or out of bounds")
 	}
-	var n uint64
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, protocolError("number malformed")
-		}
-		n = n*10 + uint64(c-'0') // 19 digits fit
-	}
-	switch {
-	case negative && n <= 1<<63:
-		return int64(-n), nil
-	case !negative && n < 1<<63:
-		return int64(n), nil
-	}
-	return 0, protocolError("number out of bounds")
+	return n, nil
 }

@@ -36,12 +36,7 @@ func TestParse(t *testing.T) {
 		{"_\r\n", "nil"},
 		{"*0\r\n", "[]"},
 		{"-ERR no\r\n", "-ERR no"},
-		{",-1.5e3\r\n", "-1.5e3"},
-		{"(12345678901234567890123\r\n", "12345678901234567890123"},
-		{"#t\r\n", "1"},
-		{"#f\r\n", "0"},
 		{"=8\r\ntxt:a\r\nb\r\n", "a\r\nb"},
-		{"!5\r\nE a b\r\n", "-E a b"},
 		{"~2\r\n:1\r\n_\r\n", "[1 nil]"},
 		{"%2\r\n+a\r\n:1\r\n+b\r\n%1\r\n:2\r\n:3\r\n", "[a 1 b [2 3]]"},
 		{">2\r\n+message\r\n$1\r\nx\r\n", ">[message x]"},
@@ -56,7 +51,7 @@ func TestParseRefusesWhatIsNotRESP(t *testing.T) {
 	for _, in := range []string{
 		"\r\n", ":\r\n", ":x\r\n", ":9223372036854775808\r\n", ":-9223372036854775809\r\n", ":99999999999999999999\r\n", ":1\n",
 		"$-2\r\n", "$536870913\r\n", "$1\r\nab\r\n", "*-2\r\n", "*1048577\r\n", "HTTP/1.1 200 OK\r\n",
-		"#x\r\n", "*1\r\n>1\r\n:1\r\n", "=3\r\ntxt\r\n", "=4\r\ntxtx\r\n", "!-1\r\n", "%-2\r\n", "%1048577\r\n", "|1\r\n:1\r\n",
+		"#t\r\n", ",1.5\r\n", "(12\r\n", "!1\r\nE\r\n", ":1_0\r\n", "*1\r\n>1\r\n:1\r\n", "=3\r\ntxt\r\n", "=4\r\ntxtx\r\n", "%-2\r\n", "%1048577\r\n", "|1\r\n:1\r\n",
 		strings.Repeat("*1\r\n", 20) + ":1\r\n", "+" + strings.Repeat("x", 100) + "\r\n",
 	} {
 		if r, _, err := parse(in); !errors.As(err, new(protocolError)) {
@@ -117,7 +112,7 @@ func encode(b []byte, r member.Reply) []byte {
 // What is accepted is understood: written again by a second encoder and parsed again, it is the same.
 func FuzzReply(f *testing.F) {
 	for _, s := range []string{":1\r\n", "$3\r\nabc\r\n", "*2\r\n:1\r\n-ERR x\r\n", "+OK\r\n:2\r\n", "*1\r\n*1\r\n$-1\r\n", "$99\r\n", "-\r\n",
-		"%1\r\n+a\r\n,1.5\r\n", "~1\r\n#t\r\n", ">2\r\n+x\r\n_\r\n", "=5\r\ntxt:a\r\n", "!3\r\nE a\r\n", "(99\r\n"} {
+		"%1\r\n+a\r\n:1\r\n", "~1\r\n:1\r\n", ">2\r\n+x\r\n_\r\n", "=5\r\ntxt:a\r\n"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
