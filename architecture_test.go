@@ -115,13 +115,13 @@ var trusted = map[string]string{
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt base batch buried extend give grant hand lengthen mine pass push raise rejoin release stand " +
 		"time vote wait yield",
-	// scripts: the source that a SHA-1 stands for. parse: what a reply says. feed, link: every byte once, in order.
+	// scripts: the source that a SHA-1 stands for. parse: what a reply says. link: every byte once, in order.
 	// send: one write at a time. submit: a call goes in line with the tag and the state of one moment, behind the look that
 	// it needs. read: the answer goes to the first call, and an error is no vote. repair: what was not executed goes in line
 	// again. published: state, generation and tag change together. hear: a message is of the memory that it came from.
 	// handshake: the former connection is dead, and the marker known, before a connection carries calls. host: what the
 	// guard asks goes in line, too. line: the order, and whose answer it is. encode: the bytes.
-	"node":                       "feed handshake hear host link parse published read repair scripts send submit",
+	"node":                       "handshake hear host link parse published read repair scripts send submit",
 	"node/internal/line":         "encode line",
 	"node/internal/guard":        "admit guard host layout marker restore rules script watch",
 	"node/internal/guard/script": "lift look mark raise rename replication restore waits",

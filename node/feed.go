@@ -15,28 +15,22 @@ const (
 
 func newBuffer(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, readBuffer) }
 
-type feed struct {
-	br   *bufio.Reader
-	lean int
-}
+// feed counts the reads in a row that needed little of the buffer.
+type feed int
 
-// fill reads once into an empty buffer, which is of the size that the reads before ask for.
-func (f *feed) fill(from io.Reader) error {
-	size := f.br.Size()
-	switch {
-	case f.lean < 0 && size < mostBuffer:
-		f.br, f.lean = bufio.NewReaderSize(from, min(4*size, mostBuffer)), 0
-	case f.lean >= lean && size > readBuffer:
-		f.br, f.lean = bufio.NewReaderSize(from, max(size/4, readBuffer)), 0
+// size is how large the next buffer is to be, behind a read into br, which was empty.
+func (f *feed) size(br *bufio.Reader) int {
+	have, size := br.Buffered(), br.Size()
+	if 4*have > size {
+		*f = 0
+		if have == size {
+			return min(4*size, mostBuffer)
+		}
+		return size
 	}
-	_, err := f.br.Peek(1)
-	switch have := f.br.Buffered(); {
-	case have == f.br.Size():
-		f.lean = -1
-	case 4*have <= f.br.Size():
-		f.lean++
-	default:
-		f.lean = 0
+	if *f++; *f < lean || size <= readBuffer {
+		return size
 	}
-	return err
+	*f = 0
+	return max(size/4, readBuffer)
 }

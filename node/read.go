@@ -24,16 +24,19 @@ func (s *session) reader(br *bufio.Reader) {
 }
 
 func (s *session) replies(br *bufio.Reader) error {
-	f := feed{br: br}
-	for fresh := false; ; {
-		if f.br.Buffered() == 0 {
+	var f feed
+	for size, fresh := br.Size(), false; ; {
+		if br.Buffered() == 0 {
 			s.letGo()
-			if err := f.fill(s.link.source); err != nil {
+			if size != br.Size() {
+				br = bufio.NewReaderSize(s.link.source, size)
+			}
+			if _, err := br.Peek(1); err != nil {
 				return err
 			}
+			size = f.size(br)
 			s.now, fresh = time.Now(), true // not before any reply of this batch arrived
 		}
-		br := f.br
 		if kind, err := br.Peek(1); err != nil {
 			return err
 		} else if kind[0] == '>' {
