@@ -128,7 +128,7 @@ var trusted = map[string]string{
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 8135
+const trustedLines = 7840
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
@@ -208,7 +208,7 @@ var layers = map[string]struct {
 }{
 	"node": {"doc peek_linux feed gather vigil user backoff guard config scripts classify credentials scheme url " +
 		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join repair submit " +
-		"read inbox shared pay host renewal failover handshake supervise", 6},
+		"read inbox shared pay host renewal failover introduce handshake supervise", 6},
 	"redlock": {"name errors lines concurrent config client states hold leaseplan lease leasehandle leasecontext kind release tracer votes kept owners callbacks attempt reach watch " +
 		"leaseheap teller unlock rejoin renewal members keeper downgrade nested obtain mutex extend bond semaphore limit latchround " +
 		"electionstate stats reads link interop election doc fromcontext leases lifetime observe rwmutex multi admin open " +

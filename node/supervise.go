@@ -126,6 +126,7 @@ func (n *Node) supervise() {
 		s, err := n.connect()
 		there := err == nil || passes(err)
 		if err == nil {
+			n.opened(s)
 			up := time.Now()
 			err = n.serve(s)
 			s.end(err)

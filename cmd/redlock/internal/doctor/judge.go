@@ -556,7 +556,7 @@ func unreadable(err error) string {
 // forbidden finds the command in "NOPERM this user has no permissions to run the 'hmget' command".
 var forbidden = regexp.MustCompile(`run the '([^']+)' command`)
 
-// What the library can do without, and at what price: see introduce in node/handshake.go.
+// What the library can do without, and at what price: see understand in node/introduce.go.
 var dispensable = map[string][2]string{
 	"PING": {"+ping", "the client reopens the connection for hand-overs after each silence, and sees a hand-over in between late; " +
 		"a server that loads or is busy counts as up until it refuses a lock"},
