@@ -212,7 +212,7 @@ var layers = map[string]struct {
 	"redlock": {"name errors lines concurrent config client states hold leaseplan lease leasehandle leasecontext kind release tracer votes kept owners callbacks attempt reach watch " +
 		"leaseheap teller unlock rejoin renewal members keeper downgrade nested obtain mutex extend bond semaphore limit latchround " +
 		"electionstate stats reads link interop election doc fromcontext leases lifetime observe rwmutex multi admin open " +
-		"semaphore_inspect who latch barrier latchinspect handoff", 32},
+		"semaphore_inspect who latch barrier latchinspect handoff", 27},
 }
 
 func TestFilesUseWhatStandsBelowThem(t *testing.T) {

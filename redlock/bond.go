@@ -5,9 +5,12 @@ import (
 	"time"
 )
 
-func (alone) follow(*lease) bool { return false }
+func (alone) expire(l *lease) { l.lose(l.lapsed()) }
 
-func (alone) kept() bool { return true }
+func (alone) forget(l *lease) {
+	l.c.keeper.remove(l)
+	l.c.owners.remove(l)
+}
 
 func (alone) renewed(time.Time) {}
 

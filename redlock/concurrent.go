@@ -3,6 +3,9 @@ package redlock
 import (
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
 )
 
 func signal(ch chan struct{}) {
@@ -10,6 +13,14 @@ func signal(ch chan struct{}) {
 	case ch <- struct{}{}:
 	default: // nil, or already signalled
 	}
+}
+
+// sooner is the one of two moments that comes first.
+func sooner(x, y time.Time) time.Time {
+	if clock.Until(y, x) < 0 {
+		return y
+	}
+	return x
 }
 
 // each calls do for 0 to n-1 at once, and returns when all have returned.

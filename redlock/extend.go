@@ -174,10 +174,3 @@ func (l *lease) clamp(until time.Time) bool {
 	}
 	return shorter
 }
-
-func sooner(x, y time.Time) time.Time {
-	if clock.Until(y, x) < 0 {
-		return y
-	}
-	return x
-}

@@ -28,7 +28,7 @@ type lease struct {
 	plan
 	ctx  context.Context // for its values, that of the acquisition; or, once it was asked for, the lease's own
 	bond bond            // what it ends with, and what ends with it
-	sets *sets           // that it is one of: they end with it; nil: none
+	sets *[]ender        // that it is one of: they end with it; nil: none
 
 	inKeeper // guarded by keeper.mu
 }
@@ -37,10 +37,10 @@ type lease struct {
 type bond interface {
 	// until is how long the lease is trusted. It is called under the mutex.
 	until(l *lease) time.Time
-	// follow ends the lease if what it ends with has ended, and reports whether it has.
-	follow(l *lease) bool
-	// kept reports whether the keeper may have the lease.
-	kept() bool
+	// expire ends the lease, whose validity is over.
+	expire(l *lease)
+	// forget is called when the lease has ended: nobody finds it any more.
+	forget(l *lease)
 	// ended sees to what ends with the lease, and returns what is owed then.
 	ended(l *lease, err error, over core.Ended) debt
 	// renewed is told of each renewal.
@@ -53,7 +53,7 @@ type bond interface {
 	held(l *lease) (n int, oldest time.Time)
 }
 
-// alone is the bond of a lease that has none.
+// alone is the bond of a lease that has none. Its other methods are in bond.go.
 type alone struct{}
 
 func (alone) until(l *lease) time.Time { return l.term.Until() }
@@ -194,7 +194,7 @@ func (l *lease) err() error {
 	err, past := l.term.Err(), clock.Until(l.bond.until(l), time.Now()) <= 0
 	l.mu.Unlock()
 	if err == nil && past {
-		l.expire()
+		l.bound().expire(l)
 		return l.err()
 	}
 	return err
@@ -206,6 +206,9 @@ func (l *lease) alive(now time.Time) bool {
 	defer l.mu.Unlock()
 	return l.term.Err() == nil && clock.Until(l.bond.until(l), now) > 0
 }
+
+// ender is what a lease ends with its own end.
+type ender interface{ end(err error) }
 
 // debt is what the caller that has ended a lease owes.
 type debt struct {
@@ -225,17 +228,17 @@ func (l *lease) end(err error) (owed debt, ended bool) {
 
 // endedLocked does what follows from the end of the term, and unlocks.
 func (l *lease) endedLocked(over core.Ended) debt {
-	err, own, in, bond := l.term.Err(), l.context(), l.sets.take(), l.bond
+	err, own, in, bond := l.term.Err(), l.context(), l.sets, l.bond
+	l.sets = nil
 	l.mu.Unlock()
-	if bond.kept() {
-		l.c.keeper.remove(l)
-	}
-	l.c.owners.remove(l)
+	bond.forget(l)
 	if own != nil {
 		own.cancel(err)
 	}
-	for _, set := range in {
-		set.end(err)
+	if in != nil {
+		for _, set := range *in {
+			set.end(err)
+		}
 	}
 	return bond.ended(l, err, over)
 }

@@ -35,16 +35,16 @@ func (s *Leases) none() bool { return s == nil || len(s.all) == 0 }
 func newLeases(ctx context.Context, all []*Lease) *Leases {
 	s := &Leases{all: all, values: ctx}
 	places := make([]struct { // of all leases, in one piece of memory
-		sets
-		one [1]*Leases
+		all []ender
+		one [1]ender
 	}, len(all))
 	for i, l := range all {
 		l.mu.Lock()
 		if l.sets == nil {
-			l.sets = &places[i].sets
-			l.sets.all = places[i].one[:0]
+			places[i].all = places[i].one[:0]
+			l.sets = &places[i].all
 		}
-		l.sets.all = append(l.sets.all, s)
+		*l.sets = append(*l.sets, s)
 		err := l.term.Err()
 		l.mu.Unlock()
 		if err != nil { // perhaps before it was in the set
@@ -52,17 +52,6 @@ func newLeases(ctx context.Context, all []*Lease) *Leases {
 		}
 	}
 	return s
-}
-
-// sets are those that a lease is one of. The lease's mutex guards them.
-type sets struct{ all []*Leases }
-
-// take empties them.
-func (s *sets) take() (all []*Leases) {
-	if s != nil {
-		all, s.all = s.all, nil
-	}
-	return all
 }
 
 // end makes err the end of the set, if it has none yet. What is left of it is not renewed any more,
@@ -92,7 +81,7 @@ func (s *Leases) over(err error) bool {
 	for _, l := range s.all {
 		l.mu.Lock()
 		if l.sets != nil {
-			l.sets.all = slices.DeleteFunc(l.sets.all, func(x *Leases) bool { return x == s })
+			*l.sets = slices.DeleteFunc(*l.sets, func(x ender) bool { return x == s })
 		}
 		l.mu.Unlock()
 	}

@@ -411,18 +411,18 @@ func (h *readHold) ended(l *lease, err error, over core.Ended) debt {
 	return debt{l.hold, len(shares)}
 }
 
-// follow implements bond: the lease of the hold has ended, or its validity is over.
-func (s *share) follow(*lease) bool {
+// expire implements bond: the lease of the hold has ended, or the time of the share is over.
+func (s *share) expire(l *lease) {
 	err := s.of.lease.err()
 	if err == nil {
-		return false
+		alone{}.expire(l)
+		return
 	}
 	owed, _ := s.end(err)
 	var lost *LostError
 	if errors.As(err, &lost) {
 		s.c.notifier.tell(slices.Repeat([]*LostError{lost}, owed.losses)...)
 	}
-	return true
 }
 
 // Each of these is a sign that a writer waits: the hold takes no more shares. Those that it has go
@@ -483,8 +483,13 @@ func (sh *readShard) removeLocked(h *readHold) {
 	}
 }
 
-// kept implements bond.
-func (s *share) kept() bool { return s.put.Load() }
+// forget implements bond.
+func (s *share) forget(l *lease) {
+	if s.put.Load() {
+		s.c.keeper.remove(l)
+	}
+	s.c.owners.remove(l)
+}
 
 // renewed implements bond: the term of a share is never renewed.
 func (s *share) renewed(time.Time) {}

@@ -1347,7 +1347,7 @@ func (s *search) watch(c int) {
 	if held, ask := l.ask(s.now); ask {
 		k.renewAll([]*lease{l}, s.now)
 	} else if !held {
-		l.expire()
+		l.bound().expire(l)
 	}
 	s.keep(c, l)
 	if cl.phase == schedHolding && len(cl.req[0])+len(cl.rep[0]) > before {

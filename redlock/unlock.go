@@ -10,13 +10,6 @@ import (
 	"github.com/redquorum/redquorum/quorum"
 )
 
-// expire ends a lease whose validity is over.
-func (l *lease) expire() {
-	if !l.bound().follow(l) {
-		l.lose(l.lapsed())
-	}
-}
-
 // lapsed says why the validity is over.
 func (l *lease) lapsed() LostReason {
 	l.mu.Lock()
