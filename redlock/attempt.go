@@ -48,7 +48,7 @@ func (c *Client) newAttempt(k script.Lock, t terms, past wait.Past, in context.C
 // ballotTerms are what a ballot is to know of the configuration.
 func (c *Config) ballotTerms(t *terms) wait.Terms {
 	b := wait.Terms{
-		Rules: t.kind.rules, TTL: t.ttl, Entry: c.Entry, Drift: c.Drift, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop,
+		Terms: core.Terms{TTL: min(t.ttl, c.MaxTTL), Entry: c.Entry, Drift: c.Drift}, Rules: t.kind.rules, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop,
 	}
 	t.more().bounds(&b)
 	return b

@@ -141,7 +141,7 @@ type downgraded struct{ h *hold }
 // Judge implements quorum.Judge. The answer names the writer that comes next.
 func (d downgraded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	h := d.h
-	ans := decode(r, c, h.c.briefOf(c.Index, h.wire.Slot()))
+	ans := h.decode(r, c)
 	if ans.Next != "" {
 		h.mu.Lock()
 		h.b.Announced(c.Index, ans.Next, ans.At)

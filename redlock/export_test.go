@@ -8,6 +8,7 @@ import (
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -57,7 +58,7 @@ func WithTracer(to any) Option {
 func SettleRefused(l *Lease) {
 	item := l.toRenew(l.hold.terms.ttl)
 	for i := range l.c.members {
-		item.Book(i, false)
+		item.Book(i, &core.Answer{Outcome: member.Answered, Now: member.Brief{Votes: true}})
 	}
 	n := renewal{k: &l.c.keeper, items: []renewItem{item}}
 	n.settle()

@@ -54,17 +54,17 @@ func (h *hold) name() string { return h.c.cfg.nameOf(h.wire.Name) }
 // Judge books an answer, on the goroutine that read it.
 func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	i := c.Index
-	ans := decode(r, c, h.c.briefOf(i, h.wire.Slot()))
+	ans := h.decode(r, c)
 	late, token := false, int64(0)
 	h.mu.Lock()
 	switch r.Op {
 	case opAcquire, opWait:
-		v = h.b.Answered(i, &ans, r.TTL)
+		v = h.b.Answered(i, &ans)
 		token, late = h.b.Late(i)
 	case opYield:
 		v = h.b.YieldAnswered(i, &ans)
 	case opClaim:
-		v = h.b.ClaimAnswered(i, &ans, r.TTL)
+		v = h.b.ClaimAnswered(i, &ans)
 		token, late = h.b.Late(i)
 	case opRaise:
 		v = h.b.RaiseAnswered(i, &ans)
@@ -96,9 +96,18 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	return v
 }
 
-// decode is what a member answered, as the ballot takes it.
-func decode(r *quorum.Round, c *member.Call, now member.Brief) wait.Answer {
-	a := wait.Answer{Answer: core.Answer{Outcome: c.Outcome, Sent: r.Sent, At: c.At, From: c.State, Now: now}, Err: c.Err}
+// decode is what a member answered, as the ballot takes it. No vote is trusted for longer than MaxTTL, which members in quarantine
+// wait for.
+func (h *hold) decode(r *quorum.Round, c *member.Call) wait.Answer {
+	a := wait.Answer{Answer: core.Answer{
+		Outcome: c.Outcome, Sent: r.Sent, At: c.At, From: c.State, Now: h.c.briefOf(c.Index, h.wire.Slot()),
+	}, Err: c.Err}
+	switch r.Op {
+	case opAcquire, opWait, opYield, opClaim:
+		a.TTL = min(r.TTL, h.c.cfg.MaxTTL)
+	case opRaise:
+		a.Raise = true
+	}
 	if c.Outcome != member.Answered {
 		return a
 	}

@@ -251,7 +251,7 @@ func (l *lease) renewed(said *core.Count, sent time.Time, manual bool, now time.
 	if manual && !l.renew && l.term.Renewable(now) {
 		l.term.Bound(sent.Add(ttl))
 	}
-	if !l.term.Renew(said, sent, now) {
+	if !l.term.Renew(said, now) {
 		l.mu.Unlock()
 		_ = l.err()
 		return false

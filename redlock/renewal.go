@@ -37,7 +37,7 @@ type renewItem struct {
 
 // toRenew is the lease, as the members are asked to keep it for ttl.
 func (l *lease) toRenew(ttl time.Duration) renewItem {
-	return renewItem{l, core.Asks(ttl, len(l.c.members))}
+	return renewItem{l, core.Asks(min(ttl, l.c.cfg.MaxTTL), len(l.c.members))}
 }
 
 func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round { return k.start(n, n, now) }
@@ -96,7 +96,8 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	if n.moves() {
 		defer n.items[0].l.hold.took()
 	}
-	if c.Outcome != member.Answered || len(c.Reply.Elems) != len(n.items) || c.State.Gen != n.k.c.state(c.Index).Gen {
+	a := n.answer(r, c)
+	if c.Outcome != member.Answered || len(c.Reply.Elems) != len(n.items) || a.Idle() {
 		return wait.VoteOf(c.Outcome, false)
 	}
 	// Above 0: it is ours there, and which number it is may say more. 0: it is not. Below 0: there is
@@ -107,13 +108,19 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 			l.hold.terms.kind.word(l, c.Index, word, n.sent)
 		}
 	}
-	n.book(c.Index, c.State.Gen, 0, c.Reply.Elems)
+	n.book(c.Index, &a, 0, c.Reply.Elems)
 	for j := range c.Reply.Elems {
 		if c.Reply.Elems[j].Int == 0 && !n.adopt {
 			n.rejoin(j, c.Index)
 		}
 	}
 	return wait.VoteOf(c.Outcome, c.Reply.Elems[0].Int > 0)
+}
+
+// answer is what a member answers, but for its words.
+func (n *renewal) answer(r *quorum.Round, c *member.Call) core.Answer {
+	slot := n.items[0].l.hold.wire.Slot() // that of all, where a member has several servers
+	return core.Answer{Outcome: c.Outcome, Sent: r.Sent, At: c.At, From: c.State, Now: n.k.c.briefOf(c.Index, slot)}
 }
 
 // requested tells the tracer.
@@ -132,11 +139,12 @@ func (n *renewal) requested(r *quorum.Round, c *member.Call) {
 // majority of ours renews a lease, a majority of refusals ends it at once. Silence is neither; the
 // validity ends it in time. All of a script at once: with thousands of leases, what is done for
 // each is what they cost.
-func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
+func (n *renewal) book(i int, a *core.Answer, first int, words []member.Reply) {
 	var won, lost uint64 // by item; perCall of them
 	n.mu.Lock()
 	for j := range words {
-		switch n.items[first+j].Book(i, words[j].Int > 0) {
+		a.N = words[j].Int
+		switch n.items[first+j].Book(i, a) {
 		case quorum.Won:
 			won |= 1 << (first + j)
 		case quorum.Lost:
@@ -157,7 +165,7 @@ func (n *renewal) book(i int, gen uint64, first int, words []member.Reply) {
 			end = n.end(ttl)
 		}
 		it.l.hold.mu.Lock()
-		it.l.hold.b.Renewed(i, gen, words[j].Int > 0, end)
+		it.l.hold.b.Renewed(i, a.From.Gen, words[j].Int > 0, end)
 		it.l.hold.mu.Unlock()
 	}
 	if won|lost == 0 {
@@ -288,9 +296,10 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	}
 	took := c.Outcome == member.Answered && c.Reply.Int > 0
 	r.n.items[r.j].l.hold.rejoined(round, c)
-	yes := took && c.State.Gen == r.n.k.c.state(c.Index).Gen
+	a := r.n.answer(round, c)
+	yes := took && !a.Idle()
 	if yes {
-		r.n.book(c.Index, c.State.Gen, r.j, []member.Reply{{Int: 1}})
+		r.n.book(c.Index, &a, r.j, []member.Reply{{Int: 1}})
 	}
 	r.n.heard(false)
 	return wait.VoteOf(c.Outcome, yes)

@@ -185,7 +185,7 @@ func (p *permitTerms) asks(l script.Lock) script.Lock {
 	return l.Asking(&script.Asked{Want: p.want, Once: p.once, Limit: p.limit, Known: p.known, N: p.n})
 }
 
-func (p *permitTerms) bounds(b *wait.Terms) { b.Permits, b.Gate = uint8(p.n), p.gate }
+func (p *permitTerms) bounds(b *wait.Terms) { b.Slots, b.Gate = p.n, p.gate }
 
 func (permitHooks) handedOver(held string, slots int) extra {
 	l, ok := permit.Parse(held)

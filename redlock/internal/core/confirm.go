@@ -88,7 +88,7 @@ const (
 // greatest, which is to be confirmed.
 func (v *Votes) Decide(now time.Time, states []member.State) (Decision, Grant) {
 	in, most, exact := v.tally(now, states)
-	if in.Len() < v.need || v.left {
+	if in.Len() < v.need || v.left || v.token != 0 {
 		return Few, Grant{}
 	}
 	v.agreed, v.raise = most, raise{}
@@ -105,7 +105,7 @@ func (v *Votes) Raise(sent time.Time) { v.raise = raise{sent: sent} }
 // Confirms books the answer of member i to a raise, and reports whether it has lifted its counter to what was agreed on, and has
 // our vote.
 func (v *Votes) Confirms(i int, a *Answer) bool {
-	yes := a.N == 1 && v.m[i].hears(a)
+	yes := a.Raise && a.N == 1 && v.m[i].hears(a)
 	if yes && v.raise.sent.Equal(a.Sent) {
 		v.raise.yes = v.raise.yes.With(i)
 	}
@@ -129,7 +129,7 @@ func (v *Votes) Agreed() int64 { return v.agreed.token }
 // Confirm wins if votes enough are confirmed: some may have ended while the members answered.
 func (v *Votes) Confirm(now time.Time, states []member.State) (g Grant, won bool) {
 	in, until := v.Confirmed(now, states)
-	if in.Len() < v.need || v.left {
+	if in.Len() < v.need || v.left || v.token != 0 {
 		return Grant{}, false
 	}
 	v.token = v.agreed.token
@@ -163,17 +163,20 @@ func (v *Votes) lags(i int) bool {
 	return m.token > 0 && !v.agreed.below(&m.vote)
 }
 
-// Renewed books a member's word in a renewal: it has the lease until end, or it does not have it.
+// Renewed books a member's word in a renewal: it has the lease until end, or it does not have it. Before there is a lease, that
+// means nothing.
 func (v *Votes) Renewed(i int, ok bool, end time.Time) {
 	m := &v.m[i]
-	if !ok {
+	switch {
+	case v.token == 0:
+		return
+	case !ok:
 		if m.token > 0 {
 			m.drop()
 			m.has = Lost
 		}
 		return
-	}
-	if m.token == 0 {
+	case m.token == 0:
 		m.take(vote{token: v.token}, time.Time{}, 0)
 	}
 	if v.agreed.list != nil {
@@ -189,7 +192,7 @@ func (v *Votes) Renewed(i int, ok bool, end time.Time) {
 // wish. A push that grants it comes later, and is dated by that at least.
 func (v *Votes) Wishes(i int, gen uint64, sent time.Time) {
 	m := &v.m[i]
-	if gen != m.gen {
+	if v.token == 0 || gen != m.gen {
 		return
 	}
 	if m.token > 0 && m.list == nil {

@@ -14,9 +14,9 @@ import (
 // The member has forgotten what it granted then, whatever the states were that the answer was read with.
 func TestVoteOfAnEarlierGenerationIsNoVote(t *testing.T) {
 	now := time.Now()
-	old := &Answer{Outcome: member.Answered, N: 7, Sent: now, At: now, From: member.Brief{Gen: 1, Votes: true}, Now: member.Brief{Gen: 1, Votes: true}}
+	old := &Answer{Outcome: member.Answered, N: 7, Sent: now, TTL: time.Second, At: now, From: member.Brief{Gen: 1, Votes: true}, Now: member.Brief{Gen: 1, Votes: true}}
 	for name, tell := range map[string]func(v *Votes) bool{
-		"granted":    func(v *Votes) bool { return v.Granted(0, old, time.Second) },
+		"granted":    func(v *Votes) bool { return v.Granted(0, old) },
 		"given back": func(v *Votes) bool { return v.GivenBack(0, old) },
 		"pushed": func(v *Votes) bool {
 			v.Registers(0, now)
@@ -24,7 +24,7 @@ func TestVoteOfAnEarlierGenerationIsNoVote(t *testing.T) {
 		},
 	} {
 		var v Votes
-		v.Begin(make([]Voter, 1), Terms{TTL: time.Second, Part: time.Second, Drift: clock.DefaultDrift})
+		v.Begin(make([]Voter, 1), Terms{TTL: time.Second, Entry: time.Second, Drift: clock.DefaultDrift})
 		v.Enter(0, 1)
 		require.True(t, tell(&v), name)
 		v.Enter(0, 2)
@@ -35,6 +35,9 @@ func TestVoteOfAnEarlierGenerationIsNoVote(t *testing.T) {
 
 func TestTermThatHasEndedNeverRevives(t *testing.T) {
 	now := time.Now()
+	yes := func(sent time.Time) *Answer {
+		return &Answer{Outcome: member.Answered, N: 1, Sent: sent, Now: member.Brief{Votes: true}}
+	}
 	for name, tc := range map[string]struct {
 		end  bool
 		at   time.Duration
@@ -52,16 +55,18 @@ func TestTermThatHasEndedNeverRevives(t *testing.T) {
 			require.ErrorIs(t, term.Err(), member.ErrDown, "once")
 		}
 		at, said := now.Add(tc.at), Asks(time.Minute, 1)
-		require.False(t, term.Renew(&said, now, at), "nobody has confirmed it")
-		require.Equal(t, quorum.Won, said.Book(0, true))
-		require.Equal(t, tc.want > 0, term.Renew(&said, now, at), name)
+		require.False(t, term.Renew(&said, at), "nobody has confirmed it")
+		require.Equal(t, quorum.Undecided, said.Book(0, &Answer{Outcome: member.Answered, N: 1, Sent: now}), "it may not vote")
+		require.Equal(t, quorum.Won, said.Book(0, yes(now)))
+		require.Equal(t, tc.want > 0, term.Renew(&said, at), name)
 		require.Equal(t, tc.want > 0, term.Held(at), name)
 		if tc.want > 0 {
 			require.Equal(t, now.Add(tc.want), term.Until(), "its limit")
-			require.True(t, term.Renew(&said, now.Add(-time.Minute), at))
+			said.Book(0, yes(now.Add(-time.Minute)))
+			require.True(t, term.Renew(&said, at))
 			require.Equal(t, now.Add(tc.want), term.Until(), "a late answer does not shorten it")
 			require.True(t, term.Shorten(at))
-			require.False(t, term.Renew(&said, now, at), name)
+			require.False(t, term.Renew(&said, at), name)
 		}
 	}
 }
@@ -71,10 +76,10 @@ func TestOnlyWhatHasEndedIsGivenBack(t *testing.T) {
 	now := time.Now()
 	won := func() (v Votes, g Grant) {
 		states := []member.State{{Brief: member.Brief{Gen: 1, Votes: true}}}
-		v.Begin(make([]Voter, 1), Terms{TTL: time.Second, Part: time.Second, Drift: clock.DefaultDrift})
+		v.Begin(make([]Voter, 1), Terms{TTL: time.Second, Entry: time.Second, Drift: clock.DefaultDrift})
 		v.Enter(0, 1)
 		at := member.Brief{Gen: 1, Votes: true}
-		v.Granted(0, &Answer{Outcome: member.Answered, N: 7, Sent: now, At: now, From: at, Now: at}, time.Second)
+		v.Granted(0, &Answer{Outcome: member.Answered, N: 7, Sent: now, TTL: time.Second, At: now, From: at, Now: at})
 		_, g = v.Decide(now, states)
 		return v, g
 	}
@@ -82,6 +87,8 @@ func TestOnlyWhatHasEndedIsGivenBack(t *testing.T) {
 	term, ok := v.Start(g, now)
 	require.True(t, ok && term.Held(now))
 	require.False(t, v.Abandon().Yes(), "it has a term")
+	d, _ := v.Decide(now, []member.State{{Brief: member.Brief{Gen: 1, Votes: true}}})
+	require.Equal(t, Few, d, "it has won")
 	_, ok = v.Start(g, now)
 	require.False(t, ok, "twice")
 	next, over := term.Succeed(member.ErrDown, now)
@@ -93,4 +100,36 @@ func TestOnlyWhatHasEndedIsGivenBack(t *testing.T) {
 	v, g = won()
 	_, ok = v.Start(g, g.Until())
 	require.False(t, ok, "its votes are over")
+}
+
+func TestAnswerIsWhatWasAskedFor(t *testing.T) {
+	now, at := time.Now(), member.Brief{Gen: 1, Votes: true}
+	states := []member.State{{Brief: at}}
+	var v Votes
+	v.Begin(make([]Voter, 1), Terms{TTL: time.Second, Entry: time.Second, Drift: clock.DefaultDrift})
+	v.Enter(0, 1)
+	a := &Answer{Outcome: member.Answered, N: 1, Sent: now, At: now, From: at, Now: at}
+	require.False(t, v.Granted(0, a) || v.GivenBack(0, a), "no vote was asked for")
+	a.TTL = time.Minute
+	require.True(t, v.Granted(0, a))
+	end := v.End(0)
+	v.Renewed(0, true, end.Add(time.Hour))
+	v.Wishes(0, 1, now.Add(time.Hour))
+	require.Equal(t, end, v.End(0), "there is no lease")
+	v.Raise(now)
+	require.False(t, v.Confirms(0, a), "no raise was asked for")
+	a.Raise = true
+	require.True(t, v.Confirms(0, a))
+	require.True(t, v.Valid(0, now, states))
+}
+
+// A member that takes a lease back answers a later question of the same renewal.
+func TestLeaseIsTrustedFromTheFirstQuestionOn(t *testing.T) {
+	now, may := time.Now(), member.Brief{Votes: true}
+	term, said := ProbeTerm(now.Add(time.Second), time.Time{}, 0), Asks(time.Minute, 3)
+	for i, sent := range []time.Duration{time.Second, 0, time.Second} {
+		said.Book(i, &Answer{Outcome: member.Answered, N: int64(i), Sent: now.Add(sent), Now: may})
+	}
+	require.True(t, term.Renew(&said, now))
+	require.Equal(t, now.Add(clock.Validity(time.Minute, 0)), term.Until())
 }

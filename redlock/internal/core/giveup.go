@@ -76,9 +76,9 @@ func (v *Votes) wereGivenUp(i int, l permit.List) bool {
 // whether it has.
 func (v *Votes) GivenBack(i int, a *Answer) bool {
 	m, x := &v.m[i], vote{a.N, a.Permits}
-	if !m.hears(a) || a.N <= m.given || a.N <= m.token {
+	if !m.hears(a) || a.TTL <= 0 || a.N <= m.given || a.N <= m.token {
 		return false
 	}
-	m.take(x, a.Sent.Add(clock.Validity(v.terms.Part, v.terms.Drift)), a.Server)
+	m.take(x, a.Sent.Add(clock.Validity(a.TTL, v.terms.Drift)), a.Server)
 	return true
 }

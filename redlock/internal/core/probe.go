@@ -109,7 +109,7 @@ func (p Probe) SetVote(i int, token int64, end time.Time) { p.m[i].token, p.m[i]
 func (p Probe) SetNeed(n int) { p.need = n }
 
 // SetPart makes the votes believe for longer what is granted while waiting.
-func (p Probe) SetPart(d time.Duration) { p.terms.Part = d }
+func (p Probe) SetPart(d time.Duration) { p.part = d }
 
 // Win wins with what is agreed on, whoever has confirmed it.
 func (p Probe) Win() { p.token = p.agreed.token }

@@ -13,6 +13,7 @@ import (
 // Count is what the members say of one lease in answer to one question.
 type Count struct {
 	ttl     time.Duration // for which they were asked to keep it
+	sent    time.Time     // before the first call of the question was submitted
 	yes     memberset.Set
 	refused memberset.Set // once refused: a member that takes the lease back does not undo its refusal
 	need    uint8
@@ -29,10 +30,16 @@ func Asks(ttl time.Duration, members int) Count {
 // TTL is for how long the members were asked to keep the lease.
 func (c *Count) TTL() time.Duration { return c.ttl }
 
-// Book counts the word of member i: it has the lease, or it has not. It returns the verdict that the word decides, Undecided if
-// it decides nothing. Silence is no word.
-func (c *Count) Book(i int, has bool) quorum.Verdict {
-	if has {
+// Book counts the word of member i, as an answer tells it: a number above 0 says that it has the lease. It returns the verdict that
+// the word decides, Undecided if it decides nothing. Silence is no word, and neither is what a member says that may not vote.
+func (c *Count) Book(i int, a *Answer) quorum.Verdict {
+	if a.Outcome != member.Answered || a.Idle() {
+		return quorum.Undecided
+	}
+	if c.sent.IsZero() || a.Sent.Before(c.sent) {
+		c.sent = a.Sent
+	}
+	if a.N > 0 {
 		c.yes = c.yes.With(i)
 	} else {
 		c.refused = c.refused.With(i)

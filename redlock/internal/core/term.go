@@ -63,13 +63,13 @@ func (t *Term) Held(now time.Time) bool { return t.err == nil && clock.Until(t.u
 // Renewable reports whether a renewal may count at now: the term is held, or is to be confirmed.
 func (t *Term) Renewable(now time.Time) bool { return t.Held(now) || t.err == nil && t.until.IsZero() }
 
-// Renew books that a majority has confirmed the lease, in answer to a question that was submitted after sent, and reports whether
-// that counts. It does not where the term has ended, or is over at now.
-func (t *Term) Renew(c *Count, sent, now time.Time) bool {
+// Renew books that a majority has confirmed the lease, and reports whether that counts. It does not where the term has ended, or
+// is over at now. The validity counts from before the submission of the question.
+func (t *Term) Renew(c *Count, now time.Time) bool {
 	if c.Verdict() != quorum.Won || !t.Renewable(now) {
 		return false
 	}
-	until := sent.Add(clock.Validity(c.ttl, t.drift))
+	until := c.sent.Add(clock.Validity(c.ttl, t.drift))
 	if !t.limit.IsZero() && clock.Until(until, t.limit) > 0 {
 		until = t.limit
 	}

@@ -16,11 +16,13 @@ type Answer struct {
 	Outcome member.Outcome
 	N       int64
 	Server  int64
-	Permits permit.List  // what a member of a semaphore has given; N is the token of the first
-	Sent    time.Time    // before the call was submitted
-	At      time.Time    // when the answer arrived
-	From    member.Brief // of the member when the call was submitted
-	Now     member.Brief // of the member now
+	Permits permit.List   // what a member of a semaphore has given; N is the token of the first
+	Sent    time.Time     // before the call was submitted
+	TTL     time.Duration // of the vote that the call asked for; 0: it asked for none
+	Raise   bool          // the call asked to raise the counter of a vote
+	At      time.Time     // when the answer arrived
+	From    member.Brief  // of the member when the call was submitted
+	Now     member.Brief  // of the member now
 }
 
 // Idle reports whether an answer counts for nothing: that of an ended generation, or of a member that
@@ -51,14 +53,14 @@ func (v *Votes) Registers(i int, at time.Time) {
 	}
 }
 
-// Granted books a vote that an answer tells, and reports whether it counts: not if it was given up before. lease is the TTL
-// that the call asked for. The vote counts from before the submission of the call.
-func (v *Votes) Granted(i int, a *Answer, lease time.Duration) bool {
+// Granted books a vote that an answer tells, and reports whether it counts: not if it was given up before, or if the call asked
+// for none. The vote counts from before the submission of the call.
+func (v *Votes) Granted(i int, a *Answer) bool {
 	m, x := &v.m[i], vote{a.N, a.Permits}
-	if !m.hears(a) || v.wasGivenUp(i, &x) || v.older(i, &x, a.Server) {
+	if !m.hears(a) || a.TTL <= 0 || v.wasGivenUp(i, &x) || v.older(i, &x, a.Server) {
 		return false
 	}
-	end := a.Sent.Add(clock.Validity(lease, v.terms.Drift))
+	end := a.Sent.Add(clock.Validity(a.TTL, v.terms.Drift))
 	if m.equals(&x) && m.dating != stepped && clock.Until(m.end, end) > 0 {
 		end = m.end // the same grant, anchored later by its push
 	}
@@ -177,7 +179,7 @@ func (v *Votes) endOfPushed(m *Voter, p *Push, epoch uint64, at time.Time) (time
 	case clock.Until(start, at) > 0:
 		start = at
 	}
-	most := v.terms.Part
+	most := v.part
 	if v.token > 0 { // asked for by a re-join
 		most = v.terms.TTL
 	}

@@ -16,6 +16,7 @@ type Votes struct {
 	given []permit.List // by member: the greatest token of each slot that was given up; nil: none was
 	need  int
 	terms Terms
+	part  time.Duration // the TTL of a vote that is granted while waiting
 
 	raise   raise
 	agreed  vote  // what is raised or won
@@ -28,7 +29,7 @@ type Votes struct {
 type Terms struct {
 	Slots int           // for how many slots a vote has to be; 0: the lock has none
 	TTL   time.Duration // of the vote of a lease
-	Part  time.Duration // of a vote that is granted while waiting
+	Entry time.Duration // how long a waiter is remembered, and bound of the TTL of a vote that is granted while waiting
 	Drift float64
 }
 
@@ -69,7 +70,7 @@ const (
 
 // Begin begins with no votes in v, which is a zero Votes. There is one voter for each member.
 func (v *Votes) Begin(voters []Voter, t Terms) {
-	v.m, v.need, v.terms = voters, member.Majority(len(voters)), t
+	v.m, v.need, v.terms, v.part = voters, member.Majority(len(voters)), t, min(t.TTL, t.Entry)
 }
 
 // Need returns how many votes decide.

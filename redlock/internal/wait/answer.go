@@ -56,10 +56,10 @@ func kindOf(err error) member.Kind {
 	return member.KindOther
 }
 
-// Answered books the result of an acquire or a wait, and says what it counts for. lease is the TTL
-// that the call asked for. A number of 0 in the answer to an acquire says that the member has not
-// looked at the lock: the call stood in a chain that had ended before it.
-func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
+// Answered books the result of an acquire or a wait, and says what it counts for. A number of 0 in the
+// answer to an acquire says that the member has not looked at the lock: the call stood in a chain that
+// had ended before it.
+func (b *Ballot) Answered(i int, a *Answer) quorum.Vote {
 	m := &b.m[i]
 	m.pending--
 	m.since = a.Sent
@@ -68,7 +68,7 @@ func (b *Ballot) Answered(i int, a *Answer, lease time.Duration) quorum.Vote {
 		b.measure(i, a)
 		switch {
 		case a.N > 0:
-			b.granted(i, a, lease)
+			b.granted(i, a)
 		case a.N == 0 && b.phase == asking:
 			past = true
 		default:
@@ -140,11 +140,11 @@ func (b *Ballot) measure(i int, a *Answer) {
 }
 
 // granted books a vote, unless it was given up before.
-func (b *Ballot) granted(i int, a *Answer, lease time.Duration) {
+func (b *Ballot) granted(i int, a *Answer) {
 	m := &b.m[i]
 	b.namesNext(a.Next, i)
 	m.retry = time.Time{}
-	if !b.core.Granted(i, &a.Answer, lease) {
+	if !b.core.Granted(i, &a.Answer) {
 		// It still does not count, but heartbeats keep it alive: unless it is offered again, nobody ever has it.
 		b.heldAfterGiveUp(i, a)
 		return

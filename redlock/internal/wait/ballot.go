@@ -12,14 +12,11 @@ import (
 
 // Terms are what an attempt asks for, and the bounds that it keeps.
 type Terms struct {
+	core.Terms
 	Rules   *Rules        // of the kind of lock; nil: Exclusive
-	TTL     time.Duration // of a vote from acquire
-	Entry   time.Duration // lifetime of an entry in the queues
-	Drift   float64
 	Timeout time.Duration // silence of a member that counts as no answer
 	GiveUp  time.Duration // time without a majority to ask before NoQuorum; < 0: never
 	Shared  bool          // Redisson shares the lock
-	Permits uint8         // how many slots of a semaphore the attempt wants; 0: the lock has none
 	Gate    uint8         // the member that a split of these follows if it can
 }
 
@@ -57,7 +54,7 @@ type Ballot struct {
 
 	shared  *shared  // nil unless Terms.Shared
 	tickets *tickets // nil before a member has told a place
-	permits *permits // nil unless Terms.Permits
+	permits *permits // nil unless Terms.Slots
 }
 
 // Room is the memory of the members of an attempt. A caller provides it, and looks into none.
@@ -134,14 +131,14 @@ func (b *Ballot) Begin(owner string, room Room, t Terms, past Past) {
 	}
 	voters := room.Voters
 	b.owner, b.need, b.m, b.terms, b.part = owner, member.Majority(len(voters)), voters, t, min(t.TTL, t.Entry)
-	b.core.Begin(room.Votes, core.Terms{Slots: int(t.Permits), TTL: t.TTL, Part: b.part, Drift: t.Drift})
+	b.core.Begin(room.Votes, t.Terms)
 	b.rtt, b.phase, b.start = time.Millisecond, fresh, past.Start
 	b.tried, b.silentBefore, b.notBefore, b.noQuorumSince = past.tried, past.silentBefore, past.notBefore, past.noQuorumSince
 	for i, s := range past.lastAnswers {
 		b.m[i].lastAnswer, b.m[i].err = s.lastAnswer, s.err
 	}
 	switch {
-	case t.Permits > 0:
+	case t.Slots > 0:
 		b.permits = newPermits(len(voters), &t)
 		b.permits.anew = past.ticket
 	case past.ticket > 0:

@@ -44,16 +44,24 @@ func (d *desk) Next(now time.Time, states []member.State) (s Step) {
 }
 
 func (d *desk) Answered(i int, a Answer, lease time.Duration) quorum.Vote {
-	return d.Ballot.Answered(i, &a, lease)
+	a.TTL = lease
+	return d.Ballot.Answered(i, &a)
 }
 func (d *desk) ClaimAnswered(i int, a Answer, lease time.Duration) quorum.Vote {
-	return d.Ballot.ClaimAnswered(i, &a, lease)
+	a.TTL = lease
+	return d.Ballot.ClaimAnswered(i, &a)
 }
-func (d *desk) RaiseAnswered(i int, a Answer) quorum.Vote { return d.Ballot.RaiseAnswered(i, &a) }
-func (d *desk) YieldAnswered(i int, a Answer) quorum.Vote { return d.Ballot.YieldAnswered(i, &a) }
+func (d *desk) RaiseAnswered(i int, a Answer) quorum.Vote {
+	a.Raise = true
+	return d.Ballot.RaiseAnswered(i, &a)
+}
+func (d *desk) YieldAnswered(i int, a Answer) quorum.Vote {
+	a.TTL = d.part
+	return d.Ballot.YieldAnswered(i, &a)
+}
 
 // usual are the terms of a lock without options.
-var usual = Terms{TTL: 10 * time.Second, Entry: 3 * time.Second, Drift: clock.DefaultDrift, Timeout: 200 * time.Millisecond, GiveUp: 2 * time.Second}
+var usual = Terms{Terms: core.Terms{TTL: 10 * time.Second, Entry: 3 * time.Second, Drift: clock.DefaultDrift}, Timeout: 200 * time.Millisecond, GiveUp: 2 * time.Second}
 
 // newDesk is one at which a waiting attempt lies.
 func newDesk(n int) *desk {
@@ -206,7 +214,7 @@ func (c *clerk) sit(lastAnswers []string) {
 	case slices.Contains(lastAnswers, "fair"):
 		c.terms.Rules = &Fair
 	case c.option("permits") != "":
-		c.terms.Rules, c.terms.Permits = &Permits, uint8(number(c.option("permits")))
+		c.terms.Rules, c.terms.Slots = &Permits, int(number(c.option("permits")))
 		c.terms.Gate = uint8(number(cmp.Or(c.option("gate"), "0")))
 	case slices.Contains(lastAnswers, "beside"):
 		rules := Beside(Exclusive, func(hint string) string { return "readers," + hint })

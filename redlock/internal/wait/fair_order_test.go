@@ -168,7 +168,7 @@ func (w *lineup) answered(x, i int, place int64) {
 	var a Answer
 	a.Outcome, a.N, a.Place = member.Answered, -1000, place
 	a.From, a.Now = member.Brief{Votes: true}, member.Brief{Votes: true}
-	c.b.Answered(i, &a, 0)
+	c.b.Answered(i, &a)
 	wrong := c.b.wrongPlaces()
 	if w.ownOrder {
 		c.b.tickets.agreed = 0

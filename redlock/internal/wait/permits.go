@@ -43,7 +43,7 @@ type seat struct {
 func (p *permits) saw(states []member.State) { p.states = append(p.states[:0], states...) }
 
 func newPermits(members int, t *Terms) *permits {
-	return &permits{n: int(t.Permits), gate: int(t.Gate), at: make([]seat, members)}
+	return &permits{n: t.Slots, gate: int(t.Gate), at: make([]seat, members)}
 }
 
 // clone returns a copy that shares nothing with the original that either may change.
@@ -245,13 +245,12 @@ func (b *Ballot) claim(s *Step, i int, slots []int, now time.Time, states []memb
 	return true
 }
 
-// ClaimAnswered books the result of a claim, and says what it counts for. lease is the TTL that the
-// claim asked for.
-func (b *Ballot) ClaimAnswered(i int, a *Answer, lease time.Duration) quorum.Vote {
+// ClaimAnswered books the result of a claim, and says what it counts for.
+func (b *Ballot) ClaimAnswered(i int, a *Answer) quorum.Vote {
 	if m := &b.m[i]; m.yield == yielding {
 		m.yield = noYield
 	}
-	return b.Answered(i, a, lease)
+	return b.Answered(i, a)
 }
 
 // tryGate goes on with an attempt that never waits, if a majority has given slots, but not the same
