@@ -73,10 +73,9 @@ var (
 	// They cannot be had before somebody raises it: see Semaphore.SetLimit. If the limit is 0, Acquire
 	// waits for that, and the error says so when its context has ended.
 	ErrLimit = errors.New("more permits than the stored limit allows")
-	// ErrRan: the function of Do has run, and something was wrong with the lease: it was lost meanwhile, or
-	// its release is in doubt. What the function itself returned is joined with that. If the function returns
-	// an error that matches ErrLost or ErrInDoubt, that of Do matches ErrRan, too. Without ErrRan in its chain,
-	// an error of Do is the function's own, or says that the function did not run.
+	// ErrRan: the function of Do has run. Every error of a Do whose function has run matches it, and no
+	// other. It is the function's own; or ErrLost, if the lease was lost meanwhile; or ErrInDoubt, if its
+	// release is; or several of these joined.
 	ErrRan = errors.New("the function has run")
 	// ErrInput: an argument cannot work. The error says which one and why.
 	ErrInput = errors.New("bad input")
@@ -125,7 +124,7 @@ func (e *QuorumError) Unwrap() []error {
 	return all
 }
 
-// ranError is the error of a Do whose function has run, and whose lease ended badly: it matches ErrRan.
+// ranError is the error of a Do whose function has run: it matches ErrRan.
 type ranError struct{ error }
 
 func (e *ranError) Unwrap() []error { return []error{e.error, ErrRan} }

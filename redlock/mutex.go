@@ -78,8 +78,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // Do runs fn while it holds the lock. The context that fn gets is a child of ctx and ends with the
 // lease, so fn must stop when it ends. Give lease.Token to the storage. fn may unlock the lease
 // early, or hand it off. Do returns fn's error, joined with any error of the lease or its release that
-// fn has not returned already. If fn has run and the error matches ErrLost or ErrInDoubt, it matches ErrRan,
-// too. So it can be told from that of a Do whose fn did not run.
+// fn has not returned already. If fn has run, an error of Do matches ErrRan, and fn's own, and ErrLost or
+// ErrInDoubt if the lease ended badly. If fn has not run, the error is that of Lock and does not match ErrRan.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	return m.during(ctx, want{op: opLock, name: m.name, terms: &m.terms}, fn)
 }
@@ -152,14 +152,12 @@ func also(err error, ends ...error) error {
 	return err
 }
 
-// afterwards is also for the errors of leases, after the function of Do has run: what says how a lease ended matches
-// ErrRan, also if it is the function's own error.
+// afterwards is also for the errors of leases, after the function of Do has run: whatever it returns matches ErrRan.
 func afterwards(err error, ends ...error) error {
-	err = also(err, ends...)
-	if (errors.Is(err, ErrLost) || errors.Is(err, ErrInDoubt) || errors.Join(ends...) != nil) && !errors.Is(err, ErrRan) {
-		return &ranError{err}
+	if err = also(err, ends...); err == nil || errors.Is(err, ErrRan) {
+		return err
 	}
-	return err
+	return &ranError{err}
 }
 
 // exclusive is the kind of Client.Mutex.
