@@ -104,7 +104,7 @@ func TestGenerationEndsBeforeTheFirstCallAfterARestIsAnswered(t *testing.T) {
 		"of a broken q":        func(s *server) { s.do("HSET", member.MarkerKey, "q", "x") },
 		"refusing looks":       func(s *server) { s.edit(func() { s.refuses = true }) },
 	} {
-		for _, end := range []string{"a call", "its time", "the member's"} {
+		for _, end := range []string{"a call", "its time"} {
 			faketime.Test(t, func(t *testing.T) {
 				name := fmt.Sprintf("%s, sent by %s", what, end)
 				servers := started(1, time.Hour)
@@ -131,10 +131,6 @@ func TestGenerationEndsBeforeTheFirstCallAfterARestIsAnswered(t *testing.T) {
 					require.True(t, on.outside(), name)
 				case "its time":
 					w.Tick(time.Now().Add((lookPings + 1) * time.Second))
-				case "the member's":
-					h.change(func() { h.state.Up = false })
-					w.Tick(time.Now().Add(2 * time.Second))
-					h.change(func() { h.state.Up = true })
 				}
 				require.EqualValues(t, 1, on.looks.Load(), name)
 				a, v, now := h.stands()

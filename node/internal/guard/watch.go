@@ -90,7 +90,7 @@ func (s *Seat) same(c *member.Call) bool {
 }
 
 // rests reports whether the member is looked at rarely while no call comes that needs a look.
-func (s *Seat) rests() bool { return s.guard != nil && !s.terms.Replicated && s.host.Now().State.Votes }
+func (s *Seat) rests() bool { return s.guard != nil && !s.terms.Replicated }
 
 // AtRest reports whether the last look is older than a ping, and the next one the PING of the connection.
 func (s *Seat) AtRest() bool {
