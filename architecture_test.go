@@ -123,7 +123,7 @@ var trusted = map[string]string{
 	// guard asks goes in line, too. line: the order, and whose answer it is. encode: the bytes.
 	"node":                       "handshake hear host link parse published read repair scripts send submit",
 	"node/internal/line":         "encode line",
-	"node/internal/guard":        "admit guard host layout marker restore rules script watch",
+	"node/internal/guard":        "admit guard host marker restore rules script watch",
 	"node/internal/guard/script": "lift look mark raise rename replication restore waits",
 }
 

@@ -32,9 +32,9 @@ func (s *Seat) LookCommand() []byte {
 // askMarker sends one of the guard's commands and reads the marker it returns. Behind an answer that did
 // not come in time it waits twice as long for the next one, up to four times Terms.Patience: a member that
 // answers thousands of clients would otherwise never admit one.
-func (s *Seat) askMarker(ctx context.Context, on Session, cmd []byte) (marker, error) {
+func (s *Seat) askMarker(on Session, cmd []byte) (marker, error) {
 	slow := s.slow.Load()
-	ctx, cancel := context.WithTimeout(ctx, s.terms.Patience<<slow)
+	ctx, cancel := context.WithTimeout(s.host.Context(), s.terms.Patience<<slow)
 	defer cancel()
 	calls, err := on.Ask(ctx, [][]byte{cmd})
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -78,23 +78,17 @@ func (s *Seat) admitAnew(on Session, p Process) (Standing, error) {
 }
 
 func (s *Seat) admit(on Session, p Process) (Standing, error) {
-	g, t, runID := s.guard, &s.terms, p.RunID
-	ctx := s.host.Context()
-	began := time.Now()
-	used := p.Served == Served
+	g, runID := s.guard, p.RunID
+	began, used := time.Now(), p.Served == Served
 	for first := true; ; {
 		news := g.news()
-		if err := s.settle(); err != nil { // it is about to be known where its marker is
-			if clock.Elapsed(began, time.Now()) >= t.Patience {
+		if !s.alone() {
+			if err := s.settle(on); err != nil {
 				return Standing{}, err
 			}
-			if err := on.Pause(news, 5*time.Millisecond); err != nil {
-				return Standing{}, err
-			}
-			continue
 		}
 		asked := time.Now()
-		m, err := s.askMarker(ctx, on, s.place().look)
+		m, err := s.askMarker(on, s.place().look)
 		if err != nil {
 			return Standing{}, err
 		}
@@ -102,17 +96,17 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		if err := s.demoted(m); err != nil {
 			return Standing{}, err
 		}
-		if m, err = s.found(on, m, runID, first); err != nil {
+		switch {
+		case !s.alone():
+			m, err = s.carried(on, m, runID, first)
+		case m.names(runID) && m.renamed() && (m.repl == "" || s.neverFollowed(on)):
+			m, err = s.rename(on, m)
+		}
+		if err != nil {
 			return Standing{}, err
 		}
-		g.found(s.number, m)
-		waited := clock.Elapsed(began, time.Now())
-		// Of what the clocks say the server's age gets the least: a wall clock set forward makes
-		// nothing older.
-		v := g.view(s.number, p.Uptime+time.Since(p.Seen), waited, t.Patience)
-		if t.Replicated {
-			v.lag = max(0, t.Lag)
-		}
+		s.finds(m)
+		v := s.view(p, clock.Elapsed(began, time.Now()))
 		if m.id == "" && first {
 			first = false
 			emptied, told := s.emptied(on)
@@ -128,13 +122,13 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		switch do {
 		case accept:
 			if !m.known() { // Off, and another process
-				if m, err = s.rename(ctx, on, m); err != nil {
+				if m, err = s.rename(on, m); err != nil {
 					return Standing{}, err
 				}
 			}
 			return s.accepted(on, m)
 		case markNew, markLost:
-			return s.mark(on, m, runID, do, v.q, withLag(m, do, quarantine, t.Lag))
+			return s.mark(on, m, runID, do, v.q, quarantine)
 		}
 		if err := on.Pause(news, 100*time.Millisecond); err != nil {
 			return Standing{}, err
@@ -150,15 +144,17 @@ func (s *Seat) demoted(m marker) error {
 	case s.terms.Replicated && m.role == "":
 		return errNoRole
 	case m.follows():
-		s.doubt()
+		if !s.alone() {
+			s.terms.Shard.Unknown() // the topology does not fit this server
+		}
 		return errReplica
 	}
 	return nil
 }
 
 // rename notes a replication id that changed without a promotion, or that a former version did not note.
-func (s *Seat) rename(ctx context.Context, on Session, m marker) (marker, error) {
-	now, err := s.askMarker(ctx, on, s.place().command(renameLua, m.id, m.now))
+func (s *Seat) rename(on Session, m marker) (marker, error) {
+	now, err := s.askMarker(on, s.place().command(renameLua, m.id, m.now))
 	if err == nil && (now.id != m.id || !now.known()) {
 		err = errMarker
 	}
@@ -204,7 +200,7 @@ func (s *Seat) accepted(on Session, m marker) (Standing, error) {
 		a = before // of one marking, whatever the connection
 	}
 	if m.q < g.cfg.MaxTTL {
-		lifted, err := s.askMarker(s.host.Context(), on, s.place().command(liftLua, m.id, millis(g.cfg.MaxTTL)))
+		lifted, err := s.askMarker(on, s.place().command(liftLua, m.id, millis(g.cfg.MaxTTL)))
 		if err != nil {
 			return Standing{}, err
 		}
@@ -219,7 +215,7 @@ func (s *Seat) accepted(on Session, m marker) (Standing, error) {
 		a.lifted = m.arrived.Add(learn - r)
 	}
 	a = a.reads(m)
-	g.tell(s.number)
+	s.tell()
 	switch {
 	case a.marker.state == forgot:
 		t.Logger.Info("member may have forgotten, and does not vote yet", "member", s.host.Name(), "for", a.marker.left)
@@ -238,23 +234,25 @@ func (s *Seat) mark(on Session, old marker, runID string, do action, q, quaranti
 	state := forgot
 	if do == markNew {
 		state = neverForgot
-		g.marking()
+		g.marks()
 	}
-	m, err := s.askMarker(s.host.Context(), on, s.place().markCommand(runID, old.now, q, quarantine, state))
+	m, err := s.askMarker(on, s.place().markCommand(runID, old.now, q, quarantine, state))
 	if err != nil {
 		return Standing{}, err
 	}
 	if !m.of(runID) {
 		return Standing{}, errMarker
 	}
-	if err := s.marked(on, m); err != nil {
-		return Standing{}, err
+	if !s.alone() {
+		if err := s.stampAll(on, m); err != nil {
+			return Standing{}, err
+		}
 	}
-	g.found(s.number, m)
+	s.finds(m)
 	if m.q < g.cfg.MaxTTL { // marked meanwhile, by a client that does not know how long our leases may be
 		return s.accepted(on, m)
 	}
-	g.tell(s.number)
+	s.tell()
 	a := Standing{}.reads(m)
 	s.tellMarked(old, m, a.votesFrom)
 	return a, nil
@@ -287,11 +285,12 @@ func (s *Seat) readmit(on Session, p Process) error {
 
 // take publishes a newer reading of the same marker.
 func (s *Seat) take(m marker) {
-	s.guard.found(s.number, m)
+	s.finds(m)
 	s.host.Publish(func(_ *uint64, a *Standing) { *a = a.takes(m) })
 }
 
-// Suspects reports whether a refusal means that the member may be another than it was.
+// Suspects reports whether a refusal means that the member may be another than it was. In a cluster perhaps the slot alone
+// forgot: see Stamp.
 func (s *Seat) Suspects(e *member.ReplyError) bool {
-	return e.Kind == member.KindForgot && !s.parted() || e.Kind == member.KindLoading || strings.HasPrefix(e.Text, "READONLY")
+	return e.Kind == member.KindForgot && s.alone() || e.Kind == member.KindLoading || strings.HasPrefix(e.Text, "READONLY")
 }

@@ -12,8 +12,8 @@
 // The rules are pure functions in rules.go, and docs/protocol.md gives the reason of each under
 // "Restart guard". Guard holds what the members of one client know of one another. Seat is the
 // place of one member in it. Watch looks at the marker while a session is up. copy.go copies counters,
-// which fencing tokens need, and exclusion does not. How a member keeps what the guard writes is its
-// layout: layout.go has that of one server, shard.go and shardscript.go that of a cluster's masters.
+// which fencing tokens need, and exclusion does not. shard.go and shardscript.go have what the masters of a
+// cluster do besides: they keep by slots what one server keeps once.
 //
 // The package opens no connection. A Host publishes what a Seat has found, and a Session carries
 // commands to the member. Package node fulfils both over sockets; the tests fulfil them in memory.

@@ -16,16 +16,12 @@ import (
 type Guard struct {
 	cfg Config
 
-	mu      sync.Mutex // guards the fields below; a leaf
+	mu      sync.Mutex // guards the fields below, and those of seats that say so; a leaf
 	seats   []*Seat
-	free    []int // numbers of seats that were left
-	contact []contact
-	told    []bool        // the client has read that this member knows of our MaxTTL
-	known   []bool        // the client has seen or made a marker of this member: if it has none now, it forgot
 	saw     bool          // a marker that this client did not make in a first deployment
 	first   time.Time     // when this client began to mark a first deployment; zero: it did not
 	q       time.Duration // the greatest MaxTTL known
-	changed chan struct{} // closed and replaced when contact or saw changes
+	changed chan struct{} // closed and replaced when a contact or saw changes
 
 	// met: a majority was told of our MaxTTL (docs/protocol.md, "Greater MaxTTL"). No member votes
 	// for this client before that, and it costs nothing: there is no lock without a majority. A
@@ -55,49 +51,53 @@ func New(cfg Config) *Guard {
 // Seat is the place of one member in its Guard. A member without a guard has a Seat, too, where
 // nothing is asked of it: it votes whenever it is up.
 type Seat struct {
-	guard  *Guard // nil: nobody guards the member
-	host   Host
-	terms  Terms
-	number int
-	leave  sync.Once
+	guard *Guard // nil: nobody guards the member
+	host  Host
+	terms Terms
 
-	layout
-	masterID string                    // of a master of a cluster; the supervisor's
-	home     atomic.Pointer[home]      // at a master of a cluster; nil elsewhere, and until settle has chosen it
-	offset   atomic.Pointer[Offset]    // of the member's clock
-	slow     atomic.Int32              // answers in a row that askMarker did not wait for
-	blind    atomic.Bool               // the server does not say which process it is
-	looked   atomic.Pointer[time.Time] // when the last look was put in line, or a moment before
-	watch    atomic.Pointer[Watch]     // of the session that is up
+	// guarded by Guard.mu
+	contact contact
+	told    bool // the client has read that this member knows of our MaxTTL
+	known   bool // the client has seen or made a marker of this member: if it has none now, it forgot
+
+	blind  atomic.Bool               // the server does not say which process it is
+	looked atomic.Pointer[time.Time] // when the last look was put in line, or a moment before
+	watch  atomic.Pointer[Watch]     // of the session that is up
+	slow   atomic.Int32              // answers in a row that askMarker did not wait for
+	offset atomic.Pointer[Offset]    // of the member's clock
+
+	home     atomic.Pointer[home] // at a master of a cluster; nil elsewhere, and until settle has chosen it
+	masterID string               // of a master of a cluster; the supervisor's
 }
 
 // NewSeat makes a seat in g, which may be nil. Nobody else knows of it before Join.
 func NewSeat(g *Guard, host Host, terms Terms) *Seat {
 	s := &Seat{guard: g, host: host, terms: terms}
-	s.layout = layoutOf(s)
 	s.looked.Store(new(time.Time))
 	return s
 }
 
 // Join takes the seat. The host may be called from here on.
 func (s *Seat) Join() {
-	g := s.guard
-	if g == nil {
-		return
+	if g := s.guard; g != nil {
+		g.mu.Lock()
+		g.seats = append(g.seats, s)
+		g.mu.Unlock()
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if last := len(g.free) - 1; last >= 0 {
-		s.number = g.free[last]
-		g.free = g.free[:last]
-		g.seats[s.number], g.contact[s.number], g.known[s.number], g.told[s.number] = s, notYet, false, false
-		return
+}
+
+// alone reports whether the seat is that of a whole member, and not of one master of a cluster.
+func (s *Seat) alone() bool { return s.terms.Shard == nil }
+
+// place is where the marker is.
+func (s *Seat) place() *home {
+	switch h := s.home.Load(); {
+	case h != nil:
+		return h
+	case s.blind.Load():
+		return blindHome
 	}
-	s.number = len(g.seats)
-	g.seats = append(g.seats, s)
-	g.contact = append(g.contact, notYet)
-	g.known = append(g.known, false)
-	g.told = append(g.told, false)
+	return plainHome
 }
 
 // Verdict is what a member of this standing is good for, while it is up or not.
@@ -108,15 +108,15 @@ func (s *Seat) Verdict(a Standing, up bool) Verdict {
 	return a.verdict(s.host.Name(), up, s.guard.met.Load(), time.Now())
 }
 
-// markingNow reports whether this client marks a first deployment at this moment: its own markers
-// are no sign of an older one. That ends after a while, because others may have marked and used a
-// member since that this client never came to mark.
-func (g *Guard) markingNow() bool {
-	return !g.first.IsZero() && clock.Elapsed(g.first, time.Now()) < youngMarker
+// sawLocked reports whether the client has seen a marker of another client. Its own markers of a first deployment are no sign
+// of an older one. That ends after a while, because others may have marked and used a member since that this client never came
+// to mark.
+func (g *Guard) sawLocked() bool {
+	return g.saw || !g.first.IsZero() && clock.Elapsed(g.first, time.Now()) >= youngMarker
 }
 
-// marking books that this client marks a first deployment.
-func (g *Guard) marking() {
+// marks books that this client marks a first deployment.
+func (g *Guard) marks() {
 	g.mu.Lock()
 	if g.first.IsZero() {
 		g.first = time.Now()
@@ -124,25 +124,25 @@ func (g *Guard) marking() {
 	g.mu.Unlock()
 }
 
-// found books what a look at a member found, and adopts a greater q.
-func (g *Guard) found(seat int, m marker) {
+// finds books what a look at the member found, and adopts a greater q.
+func (s *Seat) finds(m marker) {
+	g := s.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.q = max(g.q, m.q)
-	was, saw := g.contact[seat], g.saw
-	if m.id == "" {
-		if was == notYet {
-			g.contact[seat] = unmarked
-		}
-	} else {
-		g.seats[seat].book()
-		g.known[seat] = true
-		if was == notYet {
-			g.contact[seat] = marked
-		}
-		g.saw = g.saw || !g.markingNow()
+	was, saw := s.contact, g.saw
+	if m.id != "" {
+		s.known = true
+		s.cover()
+		g.saw = g.first.IsZero() || g.sawLocked()
 	}
-	if was != g.contact[seat] || saw != g.saw {
+	switch {
+	case was == notYet && m.id == "":
+		s.contact = unmarked
+	case was == notYet:
+		s.contact = marked
+	}
+	if was != s.contact || saw != g.saw {
 		close(g.changed)
 		g.changed = make(chan struct{})
 	}
@@ -168,42 +168,37 @@ func (g *Guard) news() <-chan struct{} {
 	return g.changed
 }
 
-// view of a member at seat.
-func (g *Guard) view(seat int, uptime, waited, patience time.Duration) view {
+// view is what the client knows beside the member's marker. waited is for how long it has looked at the member.
+func (s *Seat) view(p Process, waited time.Duration) view {
+	g := s.guard
 	g.mu.Lock()
+	defer g.mu.Unlock()
+	// Of what the clocks say the server's age gets the least: a wall clock set forward makes nothing older.
 	v := view{
-		mode: g.cfg.Mode, fresh: g.cfg.Fresh, saw: g.saw || !g.first.IsZero() && !g.markingNow(), known: g.known[seat] || g.seats[seat].booked(),
-		members: g.cfg.Members, q: g.q, uptime: uptime, waited: waited, patience: patience,
+		mode: g.cfg.Mode, fresh: g.cfg.Fresh, saw: g.sawLocked(), known: s.known || s.covered(), members: g.cfg.Members,
+		q: g.q, lag: max(0, s.terms.Lag), uptime: p.Uptime + time.Since(p.Seen), waited: waited, patience: s.terms.Patience,
 	}
-	v.unmarked = g.unmarkedLocked()
-	others := slices.Clone(g.seats)
-	g.mu.Unlock()
-	for i, o := range others {
+	v.unmarked = g.groupsUnmarkedLocked()
+	for _, o := range g.seats {
+		if o.alone() && o.contact == unmarked {
+			v.unmarked++
+		}
 		m := o.host.Now().Standing.marker
-		if i != seat && m.id != "" && m.state == neverForgot && m.age+time.Since(m.arrived) < youngMarker {
+		if o != s && m.id != "" && m.state == neverForgot && m.age+time.Since(m.arrived) < youngMarker {
 			v.young = true
 		}
 	}
 	return v
 }
 
-// unmarkedLocked counts the members whose first look found no marker.
-func (g *Guard) unmarkedLocked() (count int) {
-	for i, c := range g.contact {
-		if c == unmarked && g.seats[i].alone() {
-			count++
-		}
-	}
-	return count + g.groupsUnmarkedLocked()
-}
-
-// tell books that a member knows of our MaxTTL.
-func (g *Guard) tell(seat int) {
+// tell books that the member knows of our MaxTTL.
+func (s *Seat) tell() {
+	g := s.guard
 	if g.met.Load() {
 		return
 	}
 	g.mu.Lock()
-	g.told[seat] = true
+	s.told = true
 	g.mu.Unlock()
 	g.meet()
 }
@@ -216,16 +211,22 @@ func (s *Seat) Fell() {
 }
 
 // meet has all members vote once a majority knows of our MaxTTL: when one was told, and when a
-// master of a cluster was found to be down, for which the others need not wait any more.
+// master of a cluster was found to be down, for which the others need not wait any more. A member that
+// comes later is told before it votes.
 func (g *Guard) meet() {
 	if g.met.Load() {
 		return
 	}
 	g.mu.Lock()
-	met := enoughToVote(g.toldLocked(), g.cfg.Members)
+	told := g.groupsToldLocked()
+	for _, s := range g.seats {
+		if s.told && s.alone() && !s.host.Closing() {
+			told++
+		}
+	}
 	seats := slices.Clone(g.seats)
 	g.mu.Unlock()
-	if !met || g.met.Swap(true) {
+	if !enoughToVote(told, g.cfg.Members) || g.met.Swap(true) {
 		return
 	}
 	for _, s := range seats {
@@ -236,20 +237,7 @@ func (g *Guard) meet() {
 // unedited has the verdict made anew.
 func unedited(*uint64, *Standing) {}
 
-// toldLocked counts the members that know of our MaxTTL. A member that comes later is told before it votes.
-func (g *Guard) toldLocked() (count int) {
-	for i, told := range g.told {
-		if s := g.seats[i]; told && s.alone() && !s.host.Closing() {
-			count++
-		}
-	}
-	return count + g.groupsToldLocked()
-}
-
-// enough is how many sources restore a member.
-func (g *Guard) enough() int { return enoughSources(g.cfg.Members) }
-
-// others returns all seats that were ever taken. Those that were left give no vote and are closing.
+// others returns all seats that are taken.
 func (g *Guard) others() []*Seat {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -28,6 +28,7 @@ func TestWhatAMarkerMeans(t *testing.T) {
 		{"names it, whatever else is known", ours, with(func(v *view) { v.saw, v.known = true, true }), accept, 0},
 		{"names a process whose name begins alike", marker{id: "run2 1"}, all, markLost, q},
 		{"names an earlier process", old, all, markLost, q},
+		{"names an earlier process, perhaps in another's place", old, with(func(v *view) { v.lag = 15 * time.Second }), markLost, q + 15*time.Second},
 		{"names an earlier process, strict", old, with(func(v *view) { v.mode = Strict }), markLost, q},
 		{"names an earlier process, guard off", old, with(func(v *view) { v.mode = Off }), accept, 0},
 		{"names an earlier process of a master, guard off", marker{id: "other 1", recall: recall{repl: "a", now: "b", older: "000"}}, with(func(v *view) { v.mode = Off }), accept, 0},
@@ -44,6 +45,7 @@ func TestWhatAMarkerMeans(t *testing.T) {
 		{"missing at all, servers that have served, fresh", none, with(func(v *view) { v.used, v.fresh = true, true }), markNew, 0},
 		{"missing at all, emptied, perhaps in another's place", none, with(func(v *view) { v.used, v.waited, v.lag = true, time.Second, 15*time.Second }), markNew, q + 15*time.Second},
 		{"missing at all, old servers, this one was a replica", marker{recall: recall{now: "b", older: "a"}}, all, markNew, q},
+		{"the same, in another's place", marker{recall: recall{now: "b", older: "a"}}, with(func(v *view) { v.lag = 15 * time.Second }), markNew, q + 15*time.Second},
 		{"the same, fresh", marker{recall: recall{now: "b", older: "a"}}, with(func(v *view) { v.fresh = true }), markNew, 0},
 		{"missing at all, fresh", none, with(func(v *view) { v.uptime, v.fresh = 0, true }), markNew, 0},
 		{"had one before", none, with(func(v *view) { v.known = true }), markLost, q},
@@ -151,7 +153,7 @@ func TestSomebodyElseIsMarkingWhereAMarkerIsYoung(t *testing.T) {
 			}
 			NewSeat(g, h, Terms{}).Join()
 		}
-		require.Equal(t, tc.young, g.view(0, 0, 0, 0).young, tc.name)
+		require.Equal(t, tc.young, g.seats[0].view(Process{}, 0).young, tc.name)
 	}
 }
 

@@ -868,7 +868,7 @@ func TestSlowMarkerIsWaitedForLonger(t *testing.T) {
 		defer h.cancel()
 		waits := func(on Session) time.Duration {
 			start := time.Now()
-			_, _ = h.seat.askMarker(t.Context(), on, h.seat.place().look)
+			_, _ = h.seat.askMarker(on, h.seat.place().look)
 			return time.Since(start).Round(time.Millisecond)
 		}
 		for _, want := range []time.Duration{1, 2, 4, 4} {

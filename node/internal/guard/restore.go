@@ -19,7 +19,7 @@ import (
 // Watch.
 func (s *Seat) restore(ctx context.Context, w *restoring, id string) (marker, error) {
 	g, t := s.guard, &s.terms
-	enough := g.enough()
+	enough := enoughSources(g.cfg.Members)
 	if w.began.IsZero() {
 		w.began = time.Now()
 	}
@@ -78,7 +78,7 @@ func (s *Seat) copyFrom(ctx context.Context, w *restoring, c claim, lenders [][]
 		}
 		sources = append(sources, src)
 	}
-	p := planOf(sources, g.enough(), max(g.longest(), c.marker.q))
+	p := planOf(sources, enoughSources(g.cfg.Members), max(g.longest(), c.marker.q))
 	if p.q == c.marker.q { // else nothing is restored yet
 		for i := range sources {
 			if err := s.copyOf(ctx, w, c, &p, &sources[i]); err != nil {

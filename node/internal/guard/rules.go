@@ -40,7 +40,7 @@ type view struct {
 	members  int
 	q        time.Duration
 	uptime   time.Duration // of the server process
-	lag      time.Duration // Terms.Lag, if a replica may replace the server
+	lag      time.Duration // Terms.Lag
 	waited   time.Duration // since the first look at this member found no marker
 	patience time.Duration // for the other members' first answers
 	used     bool          // this process has served clients, or was emptied, or does not say: its age proves nothing
@@ -58,9 +58,10 @@ const (
 )
 
 // decide is the whole rule of docs/protocol.md, "Marker" and docs/protocol.md, "First start". If
-// the member is to be marked, quarantine is how long it then rests, without the lag that withLag
-// adds.
+// the member is to be marked, quarantine is how long it then rests: q, and the lag besides, because the server may stand in
+// the place of a master that goes on granting for that long.
 func decide(m marker, runID string, v view) (do action, quarantine time.Duration) {
+	rest := v.q + v.lag
 	switch {
 	case m.of(runID):
 		return accept, 0
@@ -68,44 +69,24 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 		return accept, 0
 	case m.id == "" && v.mode == Off && v.fresh: // a test suite empties its members as it likes
 		return markNew, 0
-	case m.id != "":
-		return markLost, v.q
-	case v.known:
-		return markLost, v.q
+	case m.id != "" || v.known:
+		return markLost, rest
 	case !v.saw && v.unmarked == v.members:
-		if v.fresh {
+		switch {
+		case v.fresh:
 			return markNew, 0
-		}
-		if m.promoted() { // perhaps before a marker reached it: its process is older than its memory
-			return markNew, v.q
-		}
-		if v.used && v.waited < v.patience { // another client of a first start may be about to mark it
+		case v.used && v.waited < v.patience: // another client of a first start may be about to mark it
 			return waitFirst, 0
+		case v.used || m.promoted(): // emptied; or its process is older than its memory
+			return markNew, rest
 		}
-		if v.used { // and was emptied: what it granted before may still run
-			return markNew, v.q + v.lag
-		}
-		// uptime_in_seconds runs up to a second ahead. A process that has just begun, empty, may
-		// have taken over a moment before it ended: then the former master goes on granting for a
-		// while.
-		return markNew, max(0, v.q+v.lag-max(0, v.uptime-time.Second))
-	case !v.saw && v.waited < v.patience:
+		return markNew, max(0, rest-max(0, v.uptime-time.Second)) // uptime_in_seconds runs up to a second ahead
+	case !v.saw && v.waited < v.patience, v.young && v.waited < lookAgain:
 		return waitFirst, 0
-	case v.young && v.waited < lookAgain:
-		return waitFirst, 0
-	case !v.saw && v.fresh:
-		return markNew, 0 // a person vouches for those that do not answer, too
+	case !v.saw && v.fresh: // a person vouches for those that do not answer, too
+		return markNew, 0
 	}
-	return markLost, v.q
-}
-
-// withLag is the whole quarantine of a marking. If the member may stand in the place of another
-// master, that one may go on granting for lag.
-func withLag(m marker, do action, quarantine, lag time.Duration) time.Duration {
-	if do == markLost || quarantine > 0 && m.promoted() {
-		quarantine += lag
-	}
-	return quarantine
+	return markLost, rest
 }
 
 // enoughToVote reports whether a client may use votes when told members have learnt of its MaxTTL.

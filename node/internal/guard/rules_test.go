@@ -89,16 +89,6 @@ func TestWhatALookMeansForAStanding(t *testing.T) {
 	}
 }
 
-// A replica that took over must wait until its former master grants no more.
-func TestQuarantineGrowsByTheLagOfWhoMayStandInForAnother(t *testing.T) {
-	const q, lag = 30 * time.Second, 10 * time.Second
-	replica := marker{recall: recall{older: "a"}}
-	require.Equal(t, q+lag, withLag(marker{}, markLost, q, lag))
-	require.Equal(t, q+lag, withLag(replica, markNew, q, lag))
-	require.Equal(t, q, withLag(marker{}, markNew, q, lag), "decide has counted it")
-	require.Zero(t, withLag(replica, markNew, 0, lag), "a person vouches for it")
-}
-
 // A look comes before what it says is believed: the state of a copy is not the member's.
 func TestAnswerOfAnotherMemoryIsNoReadingOfTheMember(t *testing.T) {
 	h := &fakeHost{suspect: make(chan struct{}, 1)}

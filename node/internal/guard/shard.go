@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
@@ -107,12 +108,10 @@ func (s *Seat) Leave() {
 	if s.terms.Shard == nil {
 		return
 	}
-	s.leave.Do(func() {
-		g := s.guard
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.free = append(g.free, s.number)
-	})
+	g := s.guard
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.seats = slices.DeleteFunc(g.seats, func(o *Seat) bool { return o == s })
 }
 
 // masters are the seats of a cluster.
@@ -198,7 +197,7 @@ func (s *Seat) stamp(ctx context.Context, ask func(...[]byte) ([]member.Call, er
 			sources = append(sources, src)
 		}
 	}
-	few := len(sources) < g.enough()
+	few := len(sources) < enoughSources(g.cfg.Members)
 	if few && (g.cfg.Mode == Strict || !(heard == all && len(sources) == len(lenders)) && t.Shard.Group.patient(t.Ping)) {
 		return 0, forgotten("slot: it came from a master that forgot, and too few members tell for how long")
 	}
@@ -253,36 +252,25 @@ func (s *Seat) choose() (*home, error) {
 	return h, nil
 }
 
-// sharded is the layout of a master of a cluster.
-type sharded struct{ *Seat }
-
-func layoutOf(s *Seat) layout {
-	if s.alone() {
-		return single{s}
+// settle chooses the home of a master, before its marker is read. It waits for the topology.
+func (s *Seat) settle(on Session) error {
+	for began := time.Now(); ; {
+		h, err := s.choose()
+		if err == nil {
+			s.home.Store(h)
+			return nil
+		}
+		if clock.Elapsed(began, time.Now()) >= s.terms.Patience {
+			return err
+		}
+		if err := on.Pause(s.guard.news(), 5*time.Millisecond); err != nil {
+			return err
+		}
 	}
-	return sharded{s}
 }
 
-// alone reports whether the seat is that of a whole member.
-func (s *Seat) alone() bool { return s.terms.Shard == nil }
-
-func (s sharded) place() *home {
-	if h := s.home.Load(); h != nil {
-		return h
-	}
-	return plainHome
-}
-
-// settle chooses the home of a master, before its marker is read.
-func (s sharded) settle() error {
-	h, err := s.choose()
-	if err == nil {
-		s.home.Store(h)
-	}
-	return err
-}
-
-func (s sharded) found(on Session, m marker, runID string, first bool) (marker, error) {
+// carried returns what stray finds where the master's home has no marker, at the first look of a session.
+func (s *Seat) carried(on Session, m marker, runID string, first bool) (marker, error) {
 	if m.id != "" || runID == unknownRun || !first {
 		return m, nil
 	}
@@ -293,24 +281,24 @@ func (s sharded) found(on Session, m marker, runID string, first bool) (marker, 
 	return m, nil
 }
 
-func (s sharded) inherited(on Session, m marker) bool {
-	return m.id == "" && !m.promoted() && s.inherits(on)
+// inherited reports whether a master without a marker has all that it has from masters that remember.
+func (s *Seat) inherited(on Session, m marker) bool {
+	return !s.alone() && m.id == "" && !m.promoted() && s.inherits(on)
 }
 
-func (s sharded) marked(on Session, m marker) error { return s.stampAll(on, m) }
+// cover notes that the slots of a master were those of one with a marker, and covered reports whether one of them was.
+func (s *Seat) cover() {
+	if !s.alone() {
+		s.terms.Shard.Group.cover(s.terms.Shard.Slots())
+	}
+}
 
-func (s sharded) book() { s.terms.Shard.Group.cover(s.terms.Shard.Slots()) }
-
-func (s sharded) booked() bool { return s.terms.Shard.Group.covers(s.terms.Shard.Slots()) }
-
-// parted: perhaps the slot alone forgot; see Stamp.
-func (sharded) parted() bool { return true }
-
-// doubt tells the cluster that the topology does not fit this server.
-func (s sharded) doubt() { s.terms.Shard.Unknown() }
+func (s *Seat) covered() bool {
+	return !s.alone() && s.terms.Shard.Group.covers(s.terms.Shard.Slots())
+}
 
 // refused follows up a look that was sent elsewhere.
-func (s sharded) refused(w *Watch, c *member.Call) (done bool, err error) {
+func (s *Seat) refused(w *Watch, c *member.Call) (done bool, err error) {
 	if e, ok := c.Err.(*member.ReplyError); !ok || e.Kind != member.KindCluster {
 		return s.moved(w.session)
 	}
@@ -326,7 +314,7 @@ func (s sharded) refused(w *Watch, c *member.Call) (done bool, err error) {
 }
 
 // moved carries the marker along if the slots that the master serves ask for another home.
-func (s sharded) moved(on Session) (done bool, err error) {
+func (s *Seat) moved(on Session) (done bool, err error) {
 	if slots := s.terms.Shard.Slots(); len(slots) == 0 || homeOf(slots) == s.home.Load().slot {
 		return false, nil
 	}
@@ -339,11 +327,11 @@ var errSlots = fmt.Errorf("%w: the server is not known to serve any slot", membe
 // groupsUnmarkedLocked counts the clusters whose masters' first looks all found no marker.
 func (g *Guard) groupsUnmarkedLocked() (count int) {
 	masters := make(map[*Group]int)
-	for i, c := range g.contact {
-		switch group := g.seats[i].terms.Shard.group(); {
-		case group != nil && c == unmarked && masters[group] >= 0:
+	for _, s := range g.seats {
+		switch group := s.terms.Shard.group(); {
+		case group != nil && s.contact == unmarked && masters[group] >= 0:
 			masters[group]++
-		case group != nil && c == marked:
+		case group != nil && s.contact == marked:
 			masters[group] = -1
 		}
 	}
@@ -358,12 +346,11 @@ func (g *Guard) groupsUnmarkedLocked() (count int) {
 // groupsToldLocked counts the clusters that know of our MaxTTL: all masters do that serve slots and can be reached.
 func (g *Guard) groupsToldLocked() (count int) {
 	clusters := make(map[*Group]bool)
-	for i, told := range g.told {
-		s := g.seats[i]
+	for _, s := range g.seats {
 		group := s.terms.Shard.group()
 		switch all, met := clusters[group]; {
 		case group == nil || s.host.Closing():
-		case told:
+		case s.told:
 			clusters[group] = all || !met
 		case len(s.terms.Shard.Slots()) > 0 && errors.Is(s.host.Now().State.Err, member.ErrConnecting):
 			clusters[group] = false
@@ -422,7 +409,7 @@ func (s *Seat) rehome(on Session) error {
 	case !found:
 		return errMarker
 	}
-	now, err := s.askMarker(s.host.Context(), on, to.carryCommand(m, left, word))
+	now, err := s.askMarker(on, to.carryCommand(m, left, word))
 	if err != nil {
 		return err
 	}
@@ -471,11 +458,11 @@ func (s *Seat) stray(on Session, runID string) (marker, error) {
 	if err != nil || id == "" || stamped > made {
 		return marker{}, err
 	}
-	m, err := s.askMarker(s.host.Context(), on, slotHome(at, s.masterID).look)
+	m, err := s.askMarker(on, slotHome(at, s.masterID).look)
 	if err != nil || m.id != id || !m.of(runID) {
 		return marker{}, err
 	}
-	m, err = s.askMarker(s.host.Context(), on, s.place().carryCommand(m, m.left, word))
+	m, err = s.askMarker(on, s.place().carryCommand(m, m.left, word))
 	if err == nil && m.id != id {
 		return marker{}, errMarker
 	}
@@ -504,7 +491,7 @@ func (s *Seat) stampAll(on Session, m marker) error {
 	if err := s.bulk(s.host.Context(), on, announced, func(*member.Call) {}); err != nil {
 		return err
 	}
-	now, err := s.askMarker(s.host.Context(), on, s.place().look)
+	now, err := s.askMarker(on, s.place().look)
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (w *Watch) Tick(now time.Time) time.Duration {
 	if !at.Standing.admitted || at.State.Votes {
 		return wait
 	}
-	s.guard.tell(s.number) // of a cluster, masters may have been found to be down since
+	s.tell() // of a cluster, masters may have been found to be down since
 	do, until := at.Standing.dueNow(now, *s.looked.Load())
 	switch {
 	case until > 0:
@@ -209,8 +209,10 @@ func (w *Watch) Take() error {
 func (w *Watch) looked(l *look) error {
 	s, c := w.seat, &l.call
 	if c.Outcome == member.Refused {
-		if done, err := s.refused(w, c); done {
-			return err
+		if !s.alone() {
+			if done, err := s.refused(w, c); done {
+				return err
+			}
 		}
 		return w.begin()
 	}
@@ -227,13 +229,15 @@ func (w *Watch) looked(l *look) error {
 	a := s.host.Now().Standing
 	same := err == nil && a.admitted && a.stays(m, s.guard.cfg.MaxTTL)
 	if same && m.renamed() {
-		if m, err = s.rename(w.ctx, w.session, m); err == nil {
+		if m, err = s.rename(w.session, m); err == nil {
 			s.take(m)
 		}
 		return err
 	}
-	if done, err := s.moved(w.session); done {
-		return err
+	if !s.alone() {
+		if done, err := s.moved(w.session); done {
+			return err
+		}
 	}
 	if !same {
 		return w.begin()
