@@ -209,10 +209,11 @@ var layers = map[string]struct {
 	"node": {"doc peek_linux feed gather vigil user backoff guard config scripts classify credentials scheme url " +
 		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join repair submit " +
 		"read inbox shared pay host renewal failover introduce handshake supervise", 6},
-	"redlock": {"name errors lines concurrent config client states hold leaseplan lease leasehandle leasecontext kind release tracer votes kept owners callbacks attempt reach watch " +
-		"leaseheap teller unlock rejoin renewal members keeper downgrade nested obtain mutex extend bond semaphore limit latchround " +
-		"electionstate stats reads link interop election doc fromcontext leases lifetime observe rwmutex multi admin open " +
-		"semaphore_inspect who latch barrier latchinspect handoff", 27},
+	"redlock": {"doc name errors concurrent tracer callbacks config lines client states reasons retry hold leaseplan lease kind options " +
+		"leasehandle leasecontext release kept teller unlock owners leaseheap keeper rejoin renewal renewals extend bond link " +
+		"interop attempt nested watch who obtain leases handoff mutex multi downgrade reads rwmutex limit permits semaphore " +
+		"latchround latch barrier electionstate election observe members admin semaphore_inspect latchinspect stats lifetime " +
+		"open", 20},
 }
 
 func TestFilesUseWhatStandsBelowThem(t *testing.T) {

@@ -3,13 +3,11 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -328,21 +326,6 @@ func (w *waiting) memberChanged() {
 	}
 }
 
-// want is what a caller asks for.
-type want struct {
-	op    string // as errors name it
-	name  string
-	terms *terms
-	try   bool // without waiting
-}
-
-// result is a grant and how it was obtained.
-type result struct {
-	wait.Grant
-	waited bool
-	met    bool // a call that does not wait was in the way of others, as they were in its way
-}
-
 // lease makes a lease of a grant. If that fails, the attempt has released its hold.
 func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 	now := time.Now()
@@ -380,33 +363,6 @@ func (a *attempt) refusal(r *quorum.Round, early bool) error {
 		a.c.silent(votes)
 	}
 	return e
-}
-
-// silent says of the members that a round has waited out how long that was.
-func (c *Client) silent(votes []quorum.MemberVote) {
-	for i := range votes {
-		if v := &votes[i]; v.Vote == quorum.Open && v.Err == nil {
-			v.Err = &silentError{within: c.cfg.MemberTimeout}
-		}
-	}
-}
-
-// waited books how the wait for a round ended: by the answers, by a context, or because the members were silent for too
-// long.
-func (c *Client) waited(f *quorum.Failure, v quorum.Verdict, cause error) {
-	if f.Early = v != quorum.Undecided || cause != nil; !f.Early {
-		c.silent(f.Votes)
-	}
-}
-
-// failed counts the members that could not be asked, or did not say.
-func failed(votes []quorum.MemberVote) (n int) {
-	for _, v := range votes {
-		if v.Vote == quorum.Unsure || v.Vote == quorum.No && v.Err != nil {
-			n++
-		}
-	}
-	return n
 }
 
 func (a *attempt) interrupted(op string, r *quorum.Round, cause error) error {
@@ -455,69 +411,4 @@ func (a *attempt) memberVotes() []quorum.MemberVote {
 		out[i] = memberVote(a.c.members[i].Name(), &states[i], part, err)
 	}
 	return out
-}
-
-// standing is the part of a member in a wait, as a vote. err is why the last call to it failed.
-func memberVote(name string, st *member.State, part wait.Status, err error) quorum.MemberVote {
-	v := quorum.MemberVote{Member: name, Vote: quorum.No, Err: err}
-	switch {
-	case part == wait.Votes:
-		v.Vote = quorum.Yes
-	case !st.Quarantine.IsZero():
-		v.Err = &member.QuarantineError{Until: st.Quarantine}
-	case !st.Up:
-		v.Err = st.Err
-		if v.Err == nil {
-			v.Err = member.ErrDown
-		}
-	case part != wait.Fails && !st.Inbox && st.Deaf != nil:
-		v.Err = st.Deaf
-	case part == wait.Undecided || part == wait.Silent:
-		v.Vote = quorum.Open
-	case part == wait.Unasked:
-		v.Vote = quorum.NotAsked
-	}
-	return v
-}
-
-// reasonOf says why a majority was not to be had: refusals, keys that are no locks, members that may have forgotten, or
-// members that could not be asked. If a majority answered, and the refusals among them were in the way, it is the refusals,
-// whatever the others do. Silence is never reported as "held".
-func reasonOf(votes []quorum.MemberVote, need int) error {
-	agreed, refused, foreign, spentOut, resting, failed := 0, 0, 0, 0, 0, 0
-	for _, v := range votes {
-		switch {
-		case wait.KindOf(v.Err) == member.KindExhausted:
-			spentOut++
-		case wait.KindOf(v.Err) == member.KindForeign:
-			foreign++
-		case v.Vote == quorum.No && v.Err == nil:
-			refused++
-		case errors.Is(v.Err, ErrQuarantined):
-			resting++
-		case v.Vote != quorum.Yes:
-			failed++
-		default:
-			agreed++
-		}
-	}
-	switch n := len(votes); {
-	case n-foreign < need:
-		return ErrForeignKey
-	case n-spentOut < need:
-		return ErrTokensExhausted
-	case n-foreign-refused < need || refused > 0 && agreed+refused >= need:
-		return ErrHeld
-	case resting > 0 && n-foreign-refused-failed >= need:
-		return ErrQuarantined
-	}
-	return ErrNoQuorum
-}
-
-// silentError: a member has not answered a call in the time that the caller waits for any. It may
-// have executed the call, and may answer yet.
-type silentError struct{ within time.Duration }
-
-func (e *silentError) Error() string {
-	return fmt.Sprintf("no answer within %v (MemberTimeout)", e.within)
 }

@@ -9,19 +9,6 @@ import (
 // because their owner may have put away by then what they write to: a member that closes late would still use it.
 type callbacks struct{ inflight }
 
-// untilClosed has a client's Logger and Tracer called until Close has returned. A Config that Open has seen keeps what it
-// has: the client has that of its members.
-func (c *Config) untilClosed() {
-	if c.callbacks != nil {
-		return
-	}
-	c.callbacks = &callbacks{inflight{none: make(chan struct{}, 1)}}
-	c.Tracer = c.Tracer.untilClosed(c.callbacks)
-	if c.Logger != nil {
-		c.Logger = slog.New(logging{c.Logger.Handler(), c.callbacks})
-	}
-}
-
 // hush has no call begin from now on, and waits for those that are under way until ctx ends.
 func (s *callbacks) hush(ctx context.Context) {
 	if s == nil {

@@ -61,3 +61,13 @@ func (a *inflight) end() {
 		signal(a.none)
 	}
 }
+
+const (
+	closeWithin = 2 * time.Second
+	// calls that have begun end within so long, or what they have is released under them.
+	callsWithin = closeWithin / 2
+	// members cut their connections then, which takes no longer unless the user's code blocks the reader of one.
+	cutWithin = closeWithin / 8
+	// calls of Logger and Tracer have returned then, unless one blocks.
+	hushWithin = closeWithin / 16
+)

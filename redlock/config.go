@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/duration"
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/quorum"
-	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
 // Config holds the settings that all locks of a Client share. The zero value works: it is LAN. Each
@@ -159,15 +160,6 @@ const (
 	GuardOff
 )
 
-// apply carries out options of any sort, in their order. It passes over those that are nil.
-func apply[T any, O ~func(*T)](to *T, opts []O) {
-	for _, o := range opts {
-		if o != nil {
-			o(to)
-		}
-	}
-}
-
 // longestName fits several times into what may be under way to a member, in the calls of every kind.
 const longestName = 1 << 17
 
@@ -308,103 +300,64 @@ func checkMembers(n int) error {
 	return nil
 }
 
-// LockOption changes the terms of one lock. Client.Mutex takes it, and every other kind of lock
-// does too. A nil LockOption changes nothing.
-type LockOption func(*terms)
-
-// terms are what a lock asks for.
-type terms struct {
-	kind    *kind
-	ttl     time.Duration
-	renew   bool
-	unfit   string // an option that the kind does not have; "": none
-	maxHold time.Duration
-	as      string
-	extra   extra // of the kind
-}
-
-// more is what the terms have besides; nil terms are those of no caller.
-func (t *terms) more() extra {
-	if t == nil || t.extra == nil {
-		return noExtra{}
+// checkName explains why no lock can have this name.
+func checkName(name string, c Config) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("the name of a lock must not be empty")
+	case strings.HasPrefix(name, ownNames):
+		return fmt.Errorf("names that begin with %s are the library's own keys", ownNames)
+	case c.Interop && strings.HasPrefix(c.keyOf(name), theirCounters):
+		return fmt.Errorf("names that begin with %s are counters of Redisson's locks (Config.Interop)", theirCounters)
+	case len(name) > longestName:
+		return fmt.Errorf("the name has %d bytes, but at most %d are allowed", len(name), longestName)
 	}
-	return t.extra
+	return nil
 }
 
-// with returns the terms of a lease that has what is held.
-func (t terms) with(held permit.List) terms {
-	t.extra = t.more().with(held)
-	return t
-}
+// Terms of Config.Prefix.
+const (
+	longestPrefix = 128
+	separators    = ":/._-"
+)
 
-// check explains why no lock can have these terms.
-func (t *terms) check(c *Config) error {
-	if t.unfit != "" {
-		return fmt.Errorf("a lock of kind %s has no option %s", t.kind.name, t.unfit)
+// checkPrefix explains why no environment can have this prefix. A brace could begin or end a hash tag, and would decide
+// the slots of all names. A prefix that ends with a separator begins no other that was meant to be another word: the
+// locks of "dev" would lie among those of "dev2".
+func checkPrefix(prefix string, c Config) error {
+	if prefix == "" {
+		return nil
 	}
-	if err := duration.Check(t.maxHold); err != nil {
-		return fmt.Errorf("MaxHold %w", err)
+	odd := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(separators, r))
 	}
-	if err := t.kind.fits(t); err != nil {
-		return err
+	quoted := printable.Quote(prefix)
+	switch last := prefix[len(prefix)-1:]; {
+	case len(prefix) > longestPrefix:
+		return fmt.Errorf("the prefix has %d bytes, but at most %d are allowed", len(prefix), longestPrefix)
+	case strings.ContainsFunc(prefix, odd):
+		return fmt.Errorf("the prefix is %s, must have letters and digits of ASCII and %s only", quoted, separators)
+	case !strings.Contains(separators, last):
+		return fmt.Errorf("the prefix is %s, must end with one of %s: use %s", quoted, separators, printable.Quote(prefix+":"))
+	case strings.HasPrefix(prefix, ownNames):
+		return fmt.Errorf("the prefix is %s, but names that begin with %s are the library's own keys", quoted, ownNames)
+	case c.Interop && strings.HasPrefix(prefix, theirCounters):
+		return fmt.Errorf("the prefix is %s, but names that begin with %s are counters of Redisson's locks (Config.Interop)", quoted, theirCounters)
 	}
-	return t.kind.within(c)
+	return nil
 }
 
-// TTL asks for a lease of fixed length that the client does not renew. The lease ends after d at
-// the latest. d must leave a validity after the drift allowance, so with the default Drift it is more
-// than 2 ms; from 10 ms on, the validity is most of it. It is at most Config.MaxTTL. Of TTL and AutoRenew
-// the last one in the list applies.
-func TTL(d time.Duration) LockOption {
-	return func(t *terms) { t.ttl, t.renew = d, false }
-}
+// keyOf is the key that a lock of this name has at the members. All other keys of the lock are siblings of that one.
+func (c *Config) keyOf(name string) string { return c.Prefix + name }
 
-// AutoRenew asks for a lease of d that the client renews every third of d. Renewal stops when the
-// lease is unlocked, is lost, or has been held for MaxHold. A Mutex without options uses
-// AutoRenew(Config.TTL). Of TTL and AutoRenew the last one in the list applies.
-func AutoRenew(d time.Duration) LockOption {
-	return func(t *terms) { t.ttl, t.renew = d, true }
-}
+// nameOf is the name of the lock with this key, which keyOf made.
+func (c *Config) nameOf(key string) string { return key[len(c.Prefix):] }
 
-// MaxHold caps a renewed lease and replaces Config.MaxHold. If d is negative, there is no limit. If
-// d is 0, Config.MaxHold applies.
-func MaxHold(d time.Duration) LockOption {
-	return func(t *terms) {
-		if d != 0 {
-			t.maxHold = d
-		}
+// own is nameOf for a key that another client may have made.
+func (c *Config) own(key string) (name string, err error) {
+	name, ok := strings.CutPrefix(key, c.Prefix)
+	if !ok {
+		return "", fmt.Errorf("the lock %s is not under Config.Prefix, %s", printable.Quote(key), printable.Quote(c.Prefix))
 	}
-}
-
-// As names the owner for re-entry. While this client holds the lock for the same owner, Lock and
-// TryLock return the same lease at once. The lock is freed after as many Unlocks. The client keeps
-// the count, and the members see one lease. Without As, a second Lock waits for the first, even in
-// the same goroutine. If its context ends with the first lease, it is ErrNested at once.
-func As(owner string) LockOption {
-	return func(t *terms) { t.as = owner }
-}
-
-// Fair has callers served strictly in order, over all clients: nobody gets the lock before a caller
-// of Lock whose ticket a majority of the members had when the other called. Client.Mutex and
-// Client.Multi take it. It is the same lock as without the option, and a Kind of its own to events
-// and metrics.
-//
-// Without Fair, the waiting clients take turns, and each of them serves its callers in order. So a
-// client with a thousand callers does not starve one with a single caller. With Fair it comes first
-// with all callers that came first. Each waiting caller is registered at the members, and costs a
-// heartbeat to each of them every third of Config.Entry.
-//
-// The order holds while a caller's heartbeats arrive and the members remember. All callers of a name
-// must use the option: if some do not, or if some are readers, the locks exclude each other all the
-// same, but the order is not strict. TryLock does not pass callers that wait: it returns ErrHeld while there are any. A lock
-// that Redisson shares (Config.Interop) has no strict order, so there calls return ErrInput.
-func Fair() LockOption {
-	return func(t *terms) {
-		switch {
-		case t.kind.strict != nil:
-			t.kind = t.kind.strict
-		case t.kind.name != KindFair:
-			t.unfit = "Fair"
-		}
-	}
+	return name, nil
 }

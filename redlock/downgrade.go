@@ -13,10 +13,6 @@ import (
 // opDowngrade is the question of a downgrade, as the tracer names it.
 const opDowngrade = "downgrade"
 
-// Shared reports whether other leases of the same name may be held at the same time: those of
-// RWMutex.RLock.
-func (l *Lease) Shared() bool { return !l.none() && l.hold.terms.kind.together }
-
 // Downgrade makes a lease of RWMutex.Lock one of a reader, and returns that. Nobody writes in
 // between: the lock is held throughout, with the same token and the same validity. The write lease
 // ends first, with ErrDowngraded, so whatever depends on its context stops before the first reader

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/duration"
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -180,4 +181,58 @@ func (k *kind) line(name string) string {
 		return k.space + name
 	}
 	return name
+}
+
+// want is what a caller asks for.
+type want struct {
+	op    string // as errors name it
+	name  string
+	terms *terms
+	try   bool // without waiting
+}
+
+// result is a grant and how it was obtained.
+type result struct {
+	wait.Grant
+	waited bool
+	met    bool // a call that does not wait was in the way of others, as they were in its way
+}
+
+// terms are what a lock asks for.
+type terms struct {
+	kind    *kind
+	ttl     time.Duration
+	renew   bool
+	unfit   string // an option that the kind does not have; "": none
+	maxHold time.Duration
+	as      string
+	extra   extra // of the kind
+}
+
+// more is what the terms have besides; nil terms are those of no caller.
+func (t *terms) more() extra {
+	if t == nil || t.extra == nil {
+		return noExtra{}
+	}
+	return t.extra
+}
+
+// with returns the terms of a lease that has what is held.
+func (t terms) with(held permit.List) terms {
+	t.extra = t.more().with(held)
+	return t
+}
+
+// check explains why no lock can have these terms.
+func (t *terms) check(c *Config) error {
+	if t.unfit != "" {
+		return fmt.Errorf("a lock of kind %s has no option %s", t.kind.name, t.unfit)
+	}
+	if err := duration.Check(t.maxHold); err != nil {
+		return fmt.Errorf("MaxHold %w", err)
+	}
+	if err := t.kind.fits(t); err != nil {
+		return err
+	}
+	return t.kind.within(c)
 }

@@ -72,15 +72,6 @@ func (c *Client) Latch(name string, count int, opts ...LatchOption) *Latch {
 	return l
 }
 
-// What callers ask of a latch, as errors and the tracer name it.
-const (
-	opCountDown   = "count down"
-	opArrive      = "arrive"
-	opAwait       = "await"
-	opRemaining   = "remaining"
-	opDeleteLatch = "delete latch"
-)
-
 // CountDown arrives once more, and returns when a majority of the members has the arrival, or knows
 // that the latch is open. ctx bounds this call and never the arrival: after an error but ErrPassed,
 // ErrConflict, ErrInput and ErrClosed, the client goes on to tell the members. To repeat an arrival
@@ -601,16 +592,4 @@ func (c *Client) latchError(op, name string, kind, cause error, states []member.
 		}
 	}
 	return &QuorumError{Failure: quorum.Failure{Op: op, Key: name, Need: c.need, Votes: votes}, kind: kind, cause: cause}
-}
-
-func stateOf(s script.LatchState) latch.State {
-	return latch.State{Round: s.Round, Count: s.Count, Sum: s.Sum, Digest: s.Digest, Open: s.Open}
-}
-
-func wired(all []latch.Arrival) []script.Arrival {
-	out := make([]script.Arrival, len(all))
-	for i, a := range all {
-		out[i] = script.Arrival(a)
-	}
-	return out
 }

@@ -387,3 +387,24 @@ func (r *latchRound) ask(ctx context.Context, i int, cmd member.Command) (member
 	defer cancel()
 	return member.Ask(ctx, r.c.members[i], cmd)
 }
+
+// What callers ask of a latch, as errors and the tracer name it.
+const (
+	opCountDown   = "count down"
+	opArrive      = "arrive"
+	opAwait       = "await"
+	opRemaining   = "remaining"
+	opDeleteLatch = "delete latch"
+)
+
+func stateOf(s script.LatchState) latch.State {
+	return latch.State{Round: s.Round, Count: s.Count, Sum: s.Sum, Digest: s.Digest, Open: s.Open}
+}
+
+func wired(all []latch.Arrival) []script.Arrival {
+	out := make([]script.Arrival, len(all))
+	for i, a := range all {
+		out[i] = script.Arrival(a)
+	}
+	return out
+}

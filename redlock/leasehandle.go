@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"time"
 )
 
 func noLease(op string) error { return fmt.Errorf("redlock: %s: nil lease: %w", op, ErrNotHeld) }
@@ -26,3 +27,20 @@ func (l *Lease) Token() uint64 {
 
 // Done returns a channel that is closed when the lease has ended.
 func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
+
+// Votes returns the number of members that have the lease, by their own last word. It still counts
+// a member that has died or forgotten since, until what that member granted last would have ended: up to a
+// TTL. Client.Inspect shows it at once.
+func (l *Lease) Votes() int {
+	if l.none() {
+		return 0
+	}
+	now := time.Now()
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
+	return l.hold.b.Votes(now)
+}
+
+// Shared reports whether other leases of the same name may be held at the same time: those of
+// RWMutex.RLock.
+func (l *Lease) Shared() bool { return !l.none() && l.hold.terms.kind.together }

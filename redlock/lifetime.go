@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -79,16 +80,6 @@ func (c *Client) Close() error {
 	return nil
 }
 
-const (
-	closeWithin = 2 * time.Second
-	// calls that have begun end within so long, or what they have is released under them.
-	callsWithin = closeWithin / 2
-	// members cut their connections then, which takes no longer unless the user's code blocks the reader of one.
-	cutWithin = closeWithin / 8
-	// calls of Logger and Tracer have returned then, unless one blocks.
-	hushWithin = closeWithin / 16
-)
-
 // close is what Close does. First nothing new begins, then everything that has begun comes to
 // its release, and only then are the members closed: they carry out what was submitted before.
 func (c *Client) close() {
@@ -135,5 +126,18 @@ func (c *Client) close() {
 		case <-done:
 		case <-ctx.Done():
 		}
+	}
+}
+
+// untilClosed has a client's Logger and Tracer called until Close has returned. A Config that Open has seen keeps what it
+// has: the client has that of its members.
+func (c *Config) untilClosed() {
+	if c.callbacks != nil {
+		return
+	}
+	c.callbacks = &callbacks{inflight{none: make(chan struct{}, 1)}}
+	c.Tracer = c.Tracer.untilClosed(c.callbacks)
+	if c.Logger != nil {
+		c.Logger = slog.New(logging{c.Logger.Handler(), c.callbacks})
 	}
 }

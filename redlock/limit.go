@@ -19,86 +19,6 @@ import (
 
 // How the limit of a semaphore is changed at run time: docs/protocol.md, "Stored limit".
 
-// What is asked of members about a stored limit.
-const (
-	opSetLimit   = "set limit"
-	opClearLimit = "clear limit"
-	opLimit      = "limit"
-)
-
-// SetLimit stores a limit at the members, from 0 to 4096. It takes the place of the limit of every
-// caller, of this client and of others, until another SetLimit or ClearLimit. It has no end.
-//
-// An attempt that begins after SetLimit(n) has returned gets no slot from n on. Permits that are held
-// stay with their holders. If more are held than n, as many must end as are above it before anybody
-// gets one. With n = 0, nobody does: Inspect then shows when all have ended.
-//
-// Who waits for more permits at once than n, and n is above 0, gets ErrLimit: see Acquire.
-//
-// SetLimit returns when a majority of the members have stored the limit, and fails if ctx ends
-// first. It waits at most Config.MemberTimeout for members that do not answer. After an error, some
-// members may have stored it: call it again. Of two calls at the same time, one comes after the other.
-//
-// Errors: ErrNoQuorum, ErrQuarantined, ErrClosed, ErrInput.
-func (s *Semaphore) SetLimit(ctx context.Context, n int) error {
-	if n < 0 || n > maxLimit {
-		return badInput(opSetLimit, "the limit is %d, must be between 0 and %d", n, maxLimit)
-	}
-	return s.storeLimit(ctx, opSetLimit, n)
-}
-
-// ClearLimit undoes SetLimit: the limit of each caller is its own again. It returns and fails as
-// SetLimit does.
-//
-// Members remember for good that it was cleared: a client that was away may still tell the limit of
-// before. So each name that ever had a stored limit takes about 130 bytes at each member.
-func (s *Semaphore) ClearLimit(ctx context.Context) error {
-	return s.storeLimit(ctx, opClearLimit, script.NoLimit)
-}
-
-// Limit returns the limit in force: the stored one, and else that of this Semaphore. It asks the
-// members, and fails as SetLimit does.
-func (s *Semaphore) Limit(ctx context.Context) (int, error) {
-	if err := s.checkLimit(ctx, opLimit); err != nil {
-		return 0, err
-	}
-	stored, err := s.m.c.askLimit(ctx, opLimit, s.m.name, 0)
-	if err != nil {
-		return 0, err
-	}
-	if _, n, set := script.LimitOf(stored.greatest); set {
-		return n, nil
-	}
-	return s.m.terms.extra.(*permitTerms).limit, nil
-}
-
-func (s *Semaphore) checkLimit(ctx context.Context, op string) error {
-	if err := s.m.c.check(ctx, op, s.m.name, s.m.terms.ttl); err != nil {
-		return err
-	}
-	if err := s.m.terms.check(&s.m.c.cfg); err != nil {
-		return badInput(op, "%v", err)
-	}
-	return nil
-}
-
-// storeLimit stores a limit whose version is above all that a majority or this client knows. If
-// others store one meanwhile, it begins again, so that what it returns for was in force.
-func (s *Semaphore) storeLimit(ctx context.Context, op string, n int) error {
-	if err := s.checkLimit(ctx, op); err != nil {
-		return err
-	}
-	c, name := s.m.c, s.m.name
-	known, err := c.askLimit(ctx, op, name, 0)
-	for err == nil {
-		mine := script.StoredLimit(laterLimit(max(known.greatest, limitsOf.of(c).get(name)), known.clocks, time.Now()), n)
-		if known, err = c.askLimit(ctx, op, name, mine); err == nil && known.greatest == mine {
-			return nil
-		}
-	}
-	return err
-}
-
 // laterLimit is the version of a limit that follows heard, the greatest one that is known. clocks are
 // the members' times in µs, 0 for none, and now is this client's. In hundredths of a second, the
 // version is also at least the greatest of clocks. So it is above those of before even if all members
@@ -291,40 +211,8 @@ func (s *storedLimits) put(name string, stored int64) {
 	}
 }
 
-// several gets several permits for a caller. While a limit below them is in force, nobody can give
-// them, and at the head of the line the caller would keep all others out: so it leaves. It does that
-// by the word of a majority, because a member that was away may tell a limit that was raised since.
-func (c *Client) several(ctx, in context.Context, w want) (*Lease, result, error) {
-	p := w.terms.extra.(*permitTerms)
-	for {
-		p.known = limitsOf.of(c).get(w.name)
-		if tooLow(p.known, p.n) {
-			said, err := c.askLimit(ctx, w.op, w.name, p.known)
-			switch {
-			case err == nil && tooLow(said.greatest, p.n):
-				_, limit, _ := script.LimitOf(said.greatest)
-				return nil, result{}, &keyError{
-					op: w.op, key: w.name, err: ErrLimit, cause: fmt.Errorf("Permits is %d, and the limit in force is %d", p.n, limit),
-				}
-			case err == nil:
-				p.known = said.greatest
-			case w.try || ctx.Err() != nil || c.isClosed():
-				return nil, result{}, err
-			default:
-				c.rest(ctx)
-				p.known = 0 // so that members tell it again
-			}
-		}
-		within, done := limitsOf.of(c).within(ctx, w.name, p.n)
-		l, res, err := c.byAttempts(within, in, w)
-		heard := within.Err() != nil && ctx.Err() == nil // the limit may have been raised since
-		left := err != nil && (heard || w.try && tooLow(limitsOf.of(c).get(w.name), p.n))
-		done()
-		if !left {
-			return l, res, err
-		}
-	}
-}
-
-// rest leaves the members alone for a moment, before a caller goes on.
-func (c *Client) rest(ctx context.Context) { c.pause(ctx, c.cfg.Entry/3) }
+// Bounds of what is remembered.
+const (
+	slotNames   = 1024
+	slotsOfName = permitWidth
+)

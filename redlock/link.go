@@ -83,3 +83,27 @@ func (l *link) Changed(st member.State) {
 		}
 	}
 }
+
+// These are the states of a member that Client.Members reports.
+const (
+	// The member is up and votes. Of a Redis Cluster, a part may not vote: see MemberInfo.Silent.
+	MemberVoting = "voting"
+	// The member is up and may have forgotten. It does not vote until MemberInfo.Until.
+	MemberQuarantined = "quarantined"
+	// The quarantine has ended, and the token counters are not restored yet.
+	MemberRestoring = "restoring"
+	// The member cannot be reached or used: see MemberInfo.Err.
+	MemberDown = "down"
+)
+
+func standingOf(st member.State) string {
+	switch {
+	case st.Votes:
+		return MemberVoting
+	case st.Quarantine.IsZero():
+		return MemberDown
+	case time.Now().Before(st.Quarantine):
+		return MemberQuarantined
+	}
+	return MemberRestoring
+}

@@ -8,18 +8,6 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// These are the states of a member that Client.Members reports.
-const (
-	// The member is up and votes. Of a Redis Cluster, a part may not vote: see MemberInfo.Silent.
-	MemberVoting = "voting"
-	// The member is up and may have forgotten. It does not vote until MemberInfo.Until.
-	MemberQuarantined = "quarantined"
-	// The quarantine has ended, and the token counters are not restored yet.
-	MemberRestoring = "restoring"
-	// The member cannot be reached or used: see MemberInfo.Err.
-	MemberDown = "down"
-)
-
 var errUnmet = fmt.Errorf("member does not vote until this client has reached a majority of the members: %w", member.ErrConnecting)
 
 // MemberInfo describes one member as this client sees it.
@@ -72,16 +60,4 @@ func (c *Client) Members() []MemberInfo {
 		}
 	}
 	return out
-}
-
-func standingOf(st member.State) string {
-	switch {
-	case st.Votes:
-		return MemberVoting
-	case st.Quarantine.IsZero():
-		return MemberDown
-	case time.Now().Before(st.Quarantine):
-		return MemberQuarantined
-	}
-	return MemberRestoring
 }

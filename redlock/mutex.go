@@ -184,3 +184,28 @@ var fair = kind{
 }
 
 var _, _ = register(&exclusive), register(&fair)
+
+// Fair has callers served strictly in order, over all clients: nobody gets the lock before a caller
+// of Lock whose ticket a majority of the members had when the other called. Client.Mutex and
+// Client.Multi take it. It is the same lock as without the option, and a Kind of its own to events
+// and metrics.
+//
+// Without Fair, the waiting clients take turns, and each of them serves its callers in order. So a
+// client with a thousand callers does not starve one with a single caller. With Fair it comes first
+// with all callers that came first. Each waiting caller is registered at the members, and costs a
+// heartbeat to each of them every third of Config.Entry.
+//
+// The order holds while a caller's heartbeats arrive and the members remember. All callers of a name
+// must use the option: if some do not, or if some are readers, the locks exclude each other all the
+// same, but the order is not strict. TryLock does not pass callers that wait: it returns ErrHeld while there are any. A lock
+// that Redisson shares (Config.Interop) has no strict order, so there calls return ErrInput.
+func Fair() LockOption {
+	return func(t *terms) {
+		switch {
+		case t.kind.strict != nil:
+			t.kind = t.kind.strict
+		case t.kind.name != KindFair:
+			t.unfit = "Fair"
+		}
+	}
+}

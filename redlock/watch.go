@@ -13,7 +13,6 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
-	"github.com/redquorum/redquorum/redlock/internal/wait"
 	watching "github.com/redquorum/redquorum/redlock/internal/watch"
 )
 
@@ -255,41 +254,6 @@ func (w *watch) votes() []quorum.MemberVote {
 		}
 	}
 	return votes
-}
-
-// votesOf is what each member is good for, as votes: yes for one that votes and whose last answer
-// was no error.
-func (c *Client) votesOf(states []member.State, errs []error) []quorum.MemberVote {
-	out := make([]quorum.MemberVote, len(states))
-	for i, st := range states {
-		v := quorum.MemberVote{Member: c.members[i].Name(), Vote: quorum.No}
-		switch {
-		case !st.Quarantine.IsZero():
-			v.Err = &member.QuarantineError{Until: st.Quarantine}
-		case !st.Votes:
-			if v.Err = st.Err; v.Err == nil {
-				v.Err = member.ErrDown
-			}
-		case errs[i] != nil:
-			v.Err = errs[i]
-		default:
-			v.Vote = quorum.Yes
-		}
-		out[i] = v
-	}
-	return out
-}
-
-// hopeless reports whether so many members refuse for good that no majority is left: the key is of
-// another type, or the command is not permitted.
-func (c *Client) hopeless(errs []error) bool {
-	n := 0
-	for _, err := range errs {
-		if kind := wait.KindOf(err); kind == member.KindForeign || kind == member.KindAuth {
-			n++
-		}
-	}
-	return len(c.members)-n < c.need
 }
 
 var watchesOf = keep[watches]()

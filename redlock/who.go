@@ -153,3 +153,28 @@ func (c *Client) identify(ctx context.Context, told func(each func(client string
 	wg.Wait()
 	told(func(client string, who *string) { *who = known[client] })
 }
+
+// askAll puts one command to every member at once and reports each answer from one goroutine at a time.
+func (c *Client) askAll(ctx context.Context, cmd member.Command, report func(i int, r member.Reply, err error)) {
+	c.askUntil(ctx, cmd, func(i int, r member.Reply, err error) (enough bool) { report(i, r, err); return false })
+}
+
+// askUntil is askAll until report has enough. What members answer later is not reported.
+func (c *Client) askUntil(ctx context.Context, cmd member.Command, report func(i int, r member.Reply, err error) (enough bool)) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.MemberTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	enough := false
+	for i, m := range c.members {
+		wg.Go(func() {
+			r, err := member.Ask(ctx, m, cmd)
+			mu.Lock()
+			defer mu.Unlock()
+			if enough = enough || report(i, r, err); enough {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+}
