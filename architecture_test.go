@@ -123,12 +123,12 @@ var trusted = map[string]string{
 	// guard asks goes in line, too. line: the order, and whose answer it is. encode: the bytes.
 	"node":                       "handshake hear host link parse published read repair scripts send submit",
 	"node/internal/line":         "encode line",
-	"node/internal/guard":        "admit guard host marker restore rules script watch",
+	"node/internal/guard":        "admit guard host look marker restore rules script",
 	"node/internal/guard/script": "lift look mark raise rename replication restore waits",
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 7464
+const trustedLines = 7292
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {

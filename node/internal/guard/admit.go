@@ -288,9 +288,3 @@ func (s *Seat) take(m marker) {
 	s.finds(m)
 	s.host.Publish(func(_ *uint64, a *Standing) { *a = a.takes(m) })
 }
-
-// Suspects reports whether a refusal means that the member may be another than it was. In a cluster perhaps the slot alone
-// forgot: see Stamp.
-func (s *Seat) Suspects(e *member.ReplyError) bool {
-	return e.Kind == member.KindForgot && s.alone() || e.Kind == member.KindLoading || strings.HasPrefix(e.Text, "READONLY")
-}

@@ -144,6 +144,9 @@ func best(lenders [][]*Seat, from map[string]string) [][]*Seat {
 	return lenders
 }
 
+// memory names what the server has in its memory: a marking, and the replication id that it was found with.
+func (m marker) memory() string { return strings.TrimSuffix(m.id+" "+m.now, " ") }
+
 // fromField is the field of a marker that says how far the pages of a source came, whose masters have these memories.
 func fromField(memories []string) string {
 	slices.Sort(memories)

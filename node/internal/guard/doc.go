@@ -11,9 +11,9 @@
 //
 // The rules are pure functions in rules.go, and docs/protocol.md gives the reason of each under
 // "Restart guard". Guard holds what the members of one client know of one another. Seat is the
-// place of one member in it. Watch looks at the marker while a session is up. copy.go copies counters,
-// which fencing tokens need, and exclusion does not. shard.go and shardscript.go have what the masters of a
-// cluster do besides: they keep by slots what one server keeps once.
+// place of one member in it. look.go has the looks, on which a vote rests; watch.go decides when more is due while a session is
+// up. copy.go copies counters, which fencing tokens need, and exclusion does not. shard.go and shardscript.go have what the
+// masters of a cluster do besides: they keep by slots what one server keeps once.
 //
 // The package opens no connection. A Host publishes what a Seat has found, and a Session carries
 // commands to the member. Package node fulfils both over sockets; the tests fulfil them in memory.

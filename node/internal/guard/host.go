@@ -39,13 +39,6 @@ type Config struct {
 	Event func(Event)
 }
 
-// Event is one step of the restart guard at one member.
-type Event struct {
-	Member string
-	Step   string // "marked", "forgot", "quarantined", "lifted", "restored", "tokens_by_clock"
-	Until  time.Time
-}
-
 // Host publishes what a Seat finds, and tells it how its member is. Its methods may be called from
 // any goroutine, and none but Ask waits. The guard calls Now, Closing and the functions of Shard under
 // its mutex, so these must not call the guard.

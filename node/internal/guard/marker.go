@@ -80,9 +80,6 @@ func readRecall(e []member.Reply) recall {
 		role: resp.Field(info, "role:"), stamp: string(e[9].Str)}
 }
 
-// memory names what the server has in its memory: a marking, and the replication id that it was found with.
-func (m marker) memory() string { return strings.TrimSuffix(m.id+" "+m.now, " ") }
-
 var errMarker = errors.New("marker: reply of an unexpected shape")
 
 // readMarker decodes what look returns.

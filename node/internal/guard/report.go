@@ -5,6 +5,13 @@ import (
 	"time"
 )
 
+// Event is one step of the restart guard at one member.
+type Event struct {
+	Member string
+	Step   string // "marked", "forgot", "quarantined", "lifted", "restored", "tokens_by_clock"
+	Until  time.Time
+}
+
 // tellMarked logs what a marking means for the member.
 func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
 	log, name := s.terms.Logger, s.host.Name()

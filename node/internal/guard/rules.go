@@ -185,33 +185,6 @@ func (a Standing) verdict(name string, up, met bool, now time.Time) (v Verdict) 
 	return v
 }
 
-// due is what a Watch has to do for a member that is admitted and does not vote.
-type due uint8
-
-const (
-	waits     due = iota
-	looksOnce     // our count is over, and the member must say so, too
-	publishes     // the quarantine is over
-	restores      // the counters may be restored
-)
-
-// dueNow is what is due at now. until is the rest of the quarantine by our count; looked is when the
-// last look was put in line.
-func (a Standing) dueNow(now, looked time.Time) (do due, until time.Duration) {
-	left := a.votesFrom.Sub(now) // on the monotonic clock: see mayVote
-	switch m := a.marker; {
-	case left > 0:
-		return waits, left
-	case m.state == forgot:
-		return restores, 0
-	case m.left == 0:
-		return publishes, 0
-	case looked.Before(a.votesFrom): // q may have been raised since
-		return looksOnce, 0
-	}
-	return waits, 0
-}
-
 // source is a member that knows, or a whole cluster.
 type source struct {
 	clk  bool
