@@ -128,7 +128,7 @@ var trusted = map[string]string{
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 7292
+const trustedLines = 7280
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
@@ -207,8 +207,8 @@ var layers = map[string]struct {
 	up    int
 }{
 	"node": {"doc peek_linux feed gather vigil user backoff guard config scripts classify credentials scheme url " +
-		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join repair submit " +
-		"read inbox shared pay host renewal failover introduce handshake supervise", 6},
+		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join submit repair " +
+		"inbox read shared pay host renewal failover introduce handshake supervise", 6},
 	"redlock": {"doc name errors concurrent tracer callbacks config lines client states reasons retry hold leaseplan lease kind options " +
 		"leasehandle leasecontext release kept teller unlock owners leaseheap keeper rejoin renewal renewals extend bond link " +
 		"interop attempt nested watch who obtain leases handoff mutex multi downgrade reads rwmutex limit permits semaphore " +

@@ -253,3 +253,13 @@ func firstWord(text string) string {
 func notPermitted(e *member.ReplyError) bool {
 	return e.Kind == member.KindOther || e.Kind == member.KindAuth && firstWord(e.Text) == "NOPERM" && !strings.HasPrefix(e.Text, insideScript)
 }
+
+// whyClosed is the refusal by which a server said why it was about to close the connection.
+func whyClosed(calls []member.Call) error {
+	for i := range calls {
+		if refused, ok := calls[i].Err.(*member.ReplyError); ok && calls[i].Outcome == member.Refused && !notPermitted(refused) {
+			return refused
+		}
+	}
+	return nil
+}

@@ -1,31 +1,21 @@
 package node
 
 import (
+	"cmp"
 	"context"
-	"time"
+	"sync/atomic"
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
 )
 
-// Recheck has the node compare its inbox with its commands' connection, and with the era.
-func (n *Node) Recheck() { n.signalRecheck() }
-
-// Stamp puts a slot that a grant found without the marker's id under this master's marker: one that
-// came from another master and was not used before. It returns nil if the slot may be used now.
-func (n *Node) Stamp(ctx context.Context, slot uint16) error { return n.seat.Stamp(ctx, slot) }
-
-// ClockOffset implements ability.Clocked. It is as old as the last look at the marker: a
-// PingInterval or so, and up to ten while the client is at rest. Without a restart guard ok is false.
-func (n *Node) ClockOffset() (ahead, within time.Duration, ok bool) {
-	o, ok := n.seat.HeardOffset()
-	return o.Ahead, o.Within, ok
-}
-
 // host is the Node as the restart guard sees it.
 type host Node
 
-var _ guard.Host = (*host)(nil)
+var (
+	_ guard.Host    = (*host)(nil)
+	_ guard.Session = (*session)(nil)
+)
 
 func (h *host) Name() string             { return h.name }
 func (h *host) Recheck()                 { (*Node)(h).signalRecheck() }
@@ -61,20 +51,43 @@ func (h *host) Ask(ctx context.Context, cmd []byte) (member.Reply, error) {
 	return calls[0].Reply, calls[0].Err
 }
 
-var _ guard.Session = (*session)(nil)
+// Ask implements guard.Session. It submits cmds and waits until all are done; an error says that not all were answered or
+// refused. It is the server's own where that said why it was about to close the connection.
+func (s *session) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, error) {
+	w := &waiter{done: make(chan struct{})}
+	w.left.Store(int32(len(cmds)))
+	calls, all := make([]member.Call, len(cmds)), make([]*member.Call, len(cmds))
+	for i, cmd := range cmds {
+		calls[i], all[i] = *ownCall(cmd, w), &calls[i]
+	}
+	if s.submit(own, all...) != nil {
+		return nil, s.cause()
+	}
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	for i, c := range all {
+		if c.Outcome != member.Answered && c.Outcome != member.Refused {
+			return nil, cmp.Or(whyClosed(calls[:i]), s.cause())
+		}
+	}
+	return calls, nil
+}
+
+// waiter is the Sink of several calls; done is closed with the last of them.
+type waiter struct {
+	left atomic.Int32
+	done chan struct{}
+}
+
+// Done implements member.Sink.
+func (w *waiter) Done(*member.Call) {
+	if w.left.Add(-1) == 0 {
+		close(w.done)
+	}
+}
 
 // Queue implements guard.Session.
-func (s *session) Queue(c *member.Call) error { return s.submit(c, true) }
-
-// Pause implements guard.Session.
-func (s *session) Pause(news <-chan struct{}, d time.Duration) error {
-	select {
-	case <-news:
-	case <-time.After(d):
-	case <-s.broken:
-		return s.cause()
-	case <-s.node.accepting.Done():
-		return s.node.errClosed
-	}
-	return nil
-}
+func (s *session) Queue(c *member.Call) error { return s.submit(own, c) }

@@ -1,17 +1,84 @@
 package node
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	hashslot "github.com/redquorum/redquorum/slot"
 )
+
+// ears numbers the inboxes of all nodes: see member.State.
+var ears atomic.Uint64
+
+// inbox is one subscription: of a connection of its own, or of the commands' connection.
+type inbox struct {
+	link     *link    // its own, or nil
+	session  *session // the commands', or nil
+	ear      uint64
+	node     *Node
+	listener member.Listener
+	base     time.Time
+	heard    atomic.Int64  // ns after base: the last arrival
+	count    atomic.Uint64 // arrivals; a clock may stand still between a PING and its answer
+	named    bool          // the first reply is that to CLIENT SETNAME
+	looked   bool          // and there is one to a look at the marker
+
+	memory    // before confirmed is closed
+	confirmed chan struct{}
+	gone      chan struct{}
+	err       error // before gone is closed
+
+	channel  string
+	channels ability.ChannelListener // hears the other channels; may be nil
+	sent     map[string]struct{}     // those that were subscribed; its owner's
+
+	sharded sharded // of a master of a cluster
+}
+
+// sharded is the inbox as a sharded channel (Redis 7.0), in the slot of a master where its marker
+// is. What is published there is not sent to all servers of the cluster. It comes besides the other
+// one, to which scripts publish while nobody hears this one: where the server has none, and while
+// the slot is being moved.
+type sharded struct {
+	asked   string // hash tag of the slot it was asked for in, or ""; guarded by board.mu, as the others
+	heard   string // likewise, where the server confirmed it
+	pending bool   // an answer is to come
+	never   bool   // the server does not know or permit it
+}
+
+// newInbox begins an inbox that has a connection of its own, on which hello is all that is to be sent first. The generation is
+// that of before. The process and the marker are learnt from the answers.
+func (n *Node) newInbox(link *link, channel string, l member.Listener) (in *inbox, hello []byte) {
+	m, looked, asks := n.asks()
+	in = &inbox{
+		link: link, ear: ears.Add(1), node: n, listener: l, base: time.Now(), named: n.cfg.ClientName != "",
+		confirmed: make(chan struct{}), gone: make(chan struct{}), memory: m,
+		channel: channel, looked: looked,
+	}
+	in.channels, _ = l.(ability.ChannelListener)
+	hello = append(asks, resp.Command("SUBSCRIBE", channel)...)
+	if in.named {
+		hello = append(resp.Command("CLIENT", "SETNAME", n.cfg.ClientName), hello...)
+	}
+	return in, hello
+}
+
+// newInbox begins an inbox on the commands' connection.
+func (s *session) newInbox(m memory, channel string, l member.Listener) *inbox {
+	in := &inbox{session: s, ear: ears.Add(1), node: s.node, listener: l, channel: channel, memory: m}
+	in.channels, _ = l.(ability.ChannelListener)
+	return in
+}
 
 // listen owns the inbox at a server that sends no messages on the commands' connection: one
 // connection that does nothing but receive. It ends with ctx, and so with Close.
@@ -276,7 +343,7 @@ func (in *inbox) say(verb string, channels ...string) error {
 	}
 	c := &confirmations{in: in, verb: strings.ToLower(verb), left: len(channels)}
 	c.call = *ownCall(cmd, c)
-	return in.session.submit(&c.call, true)
+	return in.session.submit(told, &c.call)
 }
 
 // shardedIn is the name of the channel in a slot.
@@ -351,4 +418,126 @@ func (n *Node) inboxOf(ctx context.Context, channel string) string {
 			return ""
 		}
 	}
+}
+
+// read is the connection's reader.
+func (in *inbox) read(br *bufio.Reader) {
+	in.err = in.messages(br)
+	if errors.Is(in.err, io.EOF) {
+		in.err = fmt.Errorf("closed by the server: %w", io.ErrUnexpectedEOF)
+	}
+	close(in.gone)
+}
+
+func (in *inbox) messages(br *bufio.Reader) error {
+	var r member.Reply
+	if in.named {
+		if err := readReply(br, &r, 0); err != nil {
+			return err
+		}
+	}
+	if err := in.learn(br, in.looked); err != nil {
+		return err
+	}
+	for subscribed := false; ; {
+		if err := readReply(br, &r, 0); err != nil {
+			return err
+		}
+		now := time.Now()
+		in.heard.Store(int64(now.Sub(in.base)))
+		in.count.Add(1)
+		switch {
+		case r.Kind == '-':
+			refused := classify(string(r.Str))
+			if !in.shardedRefused(refused) {
+				return fmt.Errorf("SUBSCRIBE: %w", refused)
+			}
+		case r.Kind == '$' && string(r.Str) == "PONG":
+		case r.Kind != '*' || len(r.Elems) == 0:
+			return protocolError("neither a message nor a pong")
+		case string(r.Elems[0].Str) == "subscribe" && !subscribed:
+			subscribed = true
+			close(in.confirmed)
+		case len(r.Elems) == 3:
+			in.take(r.Elems, now)
+		}
+	}
+}
+
+// other takes what is no message for the Listener itself.
+func (in *inbox) other(msg []member.Reply, now time.Time) {
+	channel := string(msg[1].Str)
+	switch string(msg[0].Str) {
+	case "message":
+		if in.channels != nil {
+			in.channels.Channel(channel, msg[2].Str, now)
+		}
+	case "ssubscribe":
+		in.shardedSubscribed(channel, true)
+	case "sunsubscribe": // the slot was given away
+		in.shardedSubscribed(channel, false)
+	case "subscribe":
+		if in.channels != nil {
+			in.channels.Channel(channel, nil, now)
+		}
+	}
+}
+
+// confirmations is the Sink of a command about channels. RESP3 has no answer to it but one push for
+// each channel, in the place of the answer; a refusal is an answer like any other.
+type confirmations struct {
+	call member.Call
+	in   *inbox
+	verb string
+	left int
+}
+
+// pushed takes what the server sends beside the answers.
+func (s *session) pushed(br *bufio.Reader) error {
+	if err := readReply(br, &s.msg, 0); err != nil {
+		return err
+	}
+	msg := s.msg.Elems
+	if len(msg) != 3 {
+		return nil // of what we did not ask for
+	}
+	now := time.Now()
+	switch verb := string(msg[0].Str); verb {
+	case "subscribe", "unsubscribe", "ssubscribe":
+		return s.confirmed(verb, now)
+	}
+	if s.in != nil {
+		s.in.take(msg, now)
+	}
+	return nil
+}
+
+// confirmed takes the server's word that one channel of the first call in line is subscribed, or is
+// not any more.
+func (s *session) confirmed(verb string, now time.Time) error {
+	first := s.line.First()
+	if first == nil {
+		return protocolError("a confirmation of nothing")
+	}
+	c, ok := first.Call.Sink.(*confirmations)
+	if !ok || c.verb != verb {
+		return protocolError("a confirmation of something else")
+	}
+	s.now = now
+	s.touch(now)
+	in := c.in
+	if channel := s.msg.Elems[1].Str; verb == "subscribe" && string(channel) == in.channel {
+		s.in = in
+		in.node.change(func(p *published) {
+			if p.session == s {
+				in.node.inbox, in.node.deaf = in, nil
+			}
+		})
+	} else if s.in == in || verb == "ssubscribe" {
+		in.take(s.msg.Elems, now)
+	}
+	if c.left--; c.left == 0 {
+		s.line.Pop()
+	}
+	return nil
 }

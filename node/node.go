@@ -61,8 +61,6 @@ type hearing struct {
 
 	// guarded by board.mu
 	channel string              // of the inbox
-	inbox   *inbox              // whose subscription is confirmed
-	deaf    error               // why there was none, the last time that one was tried
 	wanted  map[string]int      // channels beside the inbox, and how often they were asked for
 	altered map[string]struct{} // those of them that the inbox has not been told of
 
@@ -124,7 +122,7 @@ func (n *Node) Submit(c *member.Call) {
 			n.finish(c, member.NotSent, p.err)
 			return
 		}
-		err := p.session.submit(c, false)
+		err := p.session.submit(0, c)
 		if err == nil {
 			return
 		}
@@ -144,7 +142,7 @@ func (n *Node) SubmitGroup(calls []*member.Call) {
 		p := n.published.Load()
 		err := p.err
 		if p.session != nil {
-			if err = p.session.submitGroup(calls); err == nil {
+			if err = p.session.submit(0, calls...); err == nil {
 				return
 			}
 			if n.succeeded(p) {
@@ -175,4 +173,18 @@ func (n *Node) suspicion() {
 // signalRecheck has the inbox look whether it stands at the same process, with the same memory.
 func (n *Node) signalRecheck() {
 	wake(n.recheck)
+}
+
+// Recheck has the node compare its inbox with its commands' connection, and with the era.
+func (n *Node) Recheck() { n.signalRecheck() }
+
+// Stamp puts a slot that a grant found without the marker's id under this master's marker: one that
+// came from another master and was not used before. It returns nil if the slot may be used now.
+func (n *Node) Stamp(ctx context.Context, slot uint16) error { return n.seat.Stamp(ctx, slot) }
+
+// ClockOffset implements ability.Clocked. It is as old as the last look at the marker: a
+// PingInterval or so, and up to ten while the client is at rest. Without a restart guard ok is false.
+func (n *Node) ClockOffset() (ahead, within time.Duration, ok bool) {
+	o, ok := n.seat.HeardOffset()
+	return o.Ahead, o.Within, ok
 }

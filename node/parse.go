@@ -146,12 +146,17 @@ func readArray(br *bufio.Reader, r *member.Reply, header []byte, times, depth in
 }
 
 // number parses a decimal integer of 64 bits.
-func number(b []byte) (int64, error) {
-	if len(b) == 1 && '0' <= b[0] && b[0] <= '9' { // most are
-		return int64(b[0] - '0'), nil
+func number(b []byte) (n int64, err error) {
+	plain := len(b) > 0 && len(b) <= 18
+	for i := 0; plain && i < len(b); i++ {
+		digit := b[i] - '0'
+		plain = digit <= 9
+		n = 10*n + int64(digit)
 	}
-	n, err := strconv.ParseInt(string(b), 10, 64)
-	if err != nil {
+	if plain {
+		return n, nil
+	}
+	if n, err = strconv.ParseInt(string(b), 10, 64); err != nil {
 		return 0, protocolError("number malformed or out of bounds")
 	}
 	return n, nil

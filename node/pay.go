@@ -27,7 +27,7 @@ func (n *Node) pay(s *session, all bool) time.Duration {
 			n.owed.release(debts[i:])
 			return room
 		}
-		if err := s.submit(&d.call, true); err != nil {
+		if err := s.submit(own, &d.call); err != nil {
 			n.owed.release(debts[i:])
 			return more
 		}

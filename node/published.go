@@ -14,11 +14,13 @@ import (
 type board struct {
 	published atomic.Pointer[published]
 
-	mu         sync.Mutex // guards what follows, and the inbox; held neither during I/O nor around a Listener
+	mu         sync.Mutex // guards what follows; held neither during I/O nor around a Listener
 	listener   member.Listener
 	changes    []member.State
 	delivering bool
-	serving    bool // a session was published, and not all of its calls are done
+	serving    bool   // a session was published, and not all of its calls are done
+	inbox      *inbox // whose subscription is confirmed
+	deaf       error  // why there was none, the last time that one was tried
 }
 
 // published is everything that Submit and State look at, replaced as a whole.

@@ -32,3 +32,16 @@ func (s *session) sleep(now time.Time, wait time.Duration) time.Duration {
 	s.asleep = now.Add(wait)
 	return wait
 }
+
+// Pause implements guard.Session.
+func (s *session) Pause(news <-chan struct{}, d time.Duration) error {
+	select {
+	case <-news:
+	case <-time.After(d):
+	case <-s.broken:
+		return s.cause()
+	case <-s.node.accepting.Done():
+		return s.node.errClosed
+	}
+	return nil
+}

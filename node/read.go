@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
@@ -63,13 +62,13 @@ func (s *session) replies(br *bufio.Reader) error {
 			return err
 		}
 		if !answers(first) {
-			return protocolError("AUTH was not answered")
+			return protocolError("an answer to something else")
 		}
 		s.complete(s.line.Pop(), false, false)
 	}
 }
 
-// answers reports whether a reply can be that to its call.
+// answers reports whether a reply can be that to its call, where a server is known to leave one out.
 func answers(e *line.Entry) bool {
 	r := &e.Call.Reply
 	switch e.Note {
@@ -77,6 +76,8 @@ func answers(e *line.Entry) bool {
 		return r.Kind == '-' || string(r.Str) == "OK"
 	case behind:
 		return string(r.Str) == "PONG"
+	case told:
+		return r.Kind == '-'
 	}
 	return true
 }
@@ -87,67 +88,41 @@ func (s *session) joined(br *bufio.Reader, n int) error {
 	if err := readReply(br, all, 0); err != nil {
 		return err
 	}
-	refused := false
-	switch {
-	case all.Kind == '*' && len(all.Elems) == n:
-	case all.Kind != '-':
+	each := all.Kind == '*' && len(all.Elems) == n
+	if !each && all.Kind != '-' {
 		return protocolError("not as many answers as calls")
-	default:
-		// Keys of several slots, a key that the user may not touch: nothing was executed because of
-		// one of them.
-		kind := classify(string(all.Str)).Kind
-		if refused = kind == member.KindCluster || kind == member.KindAuth; refused {
-			s.travelApart()
-		}
 	}
+	unexecuted := !each && s.refusesAll(all)
 	for i := range n {
 		first := s.line.First()
 		if first == nil {
 			return protocolError("a reply to nothing")
 		}
-		if r := &first.Call.Reply; all.Kind == '*' {
+		if r := &first.Call.Reply; each {
 			*r, all.Elems[i] = all.Elems[i], *r // the memory of both is used again
 		} else { // the whole script was refused, or ended
 			r.Kind, r.Int, r.Str, r.Elems = all.Kind, 0, append(r.Str[:0], all.Str...), r.Elems[:0]
 		}
-		s.complete(s.line.Pop(), true, refused)
+		s.complete(s.line.Pop(), true, unexecuted)
 	}
 	return nil
 }
 
 // complete hands over one call that was answered: together with others, or refused with them for a reason that may be another
-// one's.
-func (s *session) complete(entry line.Entry, together, refusedTogether bool) {
+// one's. Nothing else makes a call Answered.
+func (s *session) complete(entry line.Entry, together, unexecuted bool) {
 	c := entry.Call
 	c.At = s.now
-	if c.Reply.Kind != '-' {
-		c.Outcome = member.Answered
-		if entry.Note == acked {
-			s.held = c
-			return
-		}
-		c.Finish()
+	if c.Reply.Kind == '-' {
+		s.refused(entry, together, unexecuted)
 		return
 	}
-	refused := classify(string(c.Reply.Str))
-	if again := refused.Kind == member.KindNoScript && !entry.Repaired; again || refusedTogether {
-		if done, err := s.repeat(entry, again); done {
-			return
-		} else if err != nil {
-			s.node.finish(c, member.NotSent, err)
-			return
-		}
+	c.Outcome = member.Answered
+	if entry.Note == acked {
+		s.held = c
+		return
 	}
-	if together && (refused.Kind == member.KindAuth || strings.HasPrefix(refused.Text, alone)) {
-		s.travelApart() // such a call is told which command it was
-	}
-	if refused.Kind == member.KindAuth {
-		refused = naming(refused, string(c.Reply.Str), s.node.scripts.in(c))
-	}
-	if s.node.seat.Suspects(refused) && c.State.Gen == s.node.State().Gen {
-		s.node.suspicion()
-	}
-	s.node.finish(c, member.Refused, refused)
+	c.Finish()
 }
 
 // abandon completes every call in line after the connection has ended. It is the reader's last act;
@@ -163,54 +138,4 @@ func (s *session) abandon() {
 			s.node.finish(c, member.NotSent, unsent)
 		}
 	})
-}
-
-// pushed takes what the server sends beside the answers.
-func (s *session) pushed(br *bufio.Reader) error {
-	if err := readReply(br, &s.msg, 0); err != nil {
-		return err
-	}
-	msg := s.msg.Elems
-	if len(msg) != 3 {
-		return nil // of what we did not ask for
-	}
-	now := time.Now()
-	switch verb := string(msg[0].Str); verb {
-	case "subscribe", "unsubscribe", "ssubscribe":
-		return s.confirmed(verb, now)
-	}
-	if s.in != nil {
-		s.in.take(msg, now)
-	}
-	return nil
-}
-
-// confirmed takes the server's word that one channel of the first call in line is subscribed, or is
-// not any more.
-func (s *session) confirmed(verb string, now time.Time) error {
-	first := s.line.First()
-	if first == nil {
-		return protocolError("a confirmation of nothing")
-	}
-	c, ok := first.Call.Sink.(*confirmations)
-	if !ok || c.verb != verb {
-		return protocolError("a confirmation of something else")
-	}
-	s.now = now
-	s.touch(now)
-	in := c.in
-	if channel := s.msg.Elems[1].Str; verb == "subscribe" && string(channel) == in.channel {
-		s.in = in
-		in.node.change(func(p *published) {
-			if p.session == s {
-				in.node.inbox, in.node.deaf = in, nil
-			}
-		})
-	} else if s.in == in || verb == "ssubscribe" {
-		in.take(s.msg.Elems, now)
-	}
-	if c.left--; c.left == 0 {
-		s.complete(s.line.Pop(), false, false)
-	}
-	return nil
 }

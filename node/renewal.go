@@ -75,7 +75,7 @@ func (s *session) authenticate(call *member.Call) error {
 	pong := ownCall(ping, discard{})
 	calls, inFlight := s.line.InFlight()
 	size := inFlight + int64(len(call.Cmd)+len(pong.Cmd))
-	if err := s.refusesLocked(call, true, now, calls, size); err != nil {
+	if err := s.refusesLocked(call, auth, now, calls, size); err != nil {
 		s.line.Unlock()
 		return err
 	}

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"strings"
+
 	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -10,6 +12,41 @@ import (
 // alone is how the script refuses a call because it travels with others: such a server takes no
 // such commands.
 const alone = "TRYAGAIN alone"
+
+// refusesAll takes the error that several calls got as one command, and reports whether it may be because of one of them: keys
+// of several slots, a key that the user may not touch. Then nothing was executed.
+func (s *session) refusesAll(r *member.Reply) bool {
+	kind := classify(string(r.Str)).Kind
+	refused := kind == member.KindCluster || kind == member.KindAuth
+	if refused {
+		s.travelApart()
+	}
+	return refused
+}
+
+// refused completes a call that was answered by an error, or has it repeated.
+func (s *session) refused(entry line.Entry, together, unexecuted bool) {
+	c := entry.Call
+	refused := classify(string(c.Reply.Str))
+	if again := refused.Kind == member.KindNoScript && !entry.Repaired; again || unexecuted {
+		if done, err := s.repeat(entry, again); done {
+			return
+		} else if err != nil {
+			s.node.finish(c, member.NotSent, err)
+			return
+		}
+	}
+	if together && (refused.Kind == member.KindAuth || strings.HasPrefix(refused.Text, alone)) {
+		s.travelApart() // such a call is told which command it was
+	}
+	if refused.Kind == member.KindAuth {
+		refused = naming(refused, string(c.Reply.Str), s.node.scripts.in(c))
+	}
+	if s.node.seat.Suspects(refused) && c.State.Gen == s.node.State().Gen {
+		s.node.suspicion()
+	}
+	s.node.finish(c, member.Refused, refused)
+}
 
 // repeat puts a call in line again that was not executed: as an EVAL with the source of its script if it was answered
 // NOSCRIPT, and else alone, because it was refused together with others. It reports whether it did; an error says that the call
@@ -41,15 +78,14 @@ func (s *session) repeat(entry line.Entry, unknown bool) (done bool, _ error) {
 	if _, size := s.line.InFlight(); size+int64(len(source)) > int64(s.node.cfg.MaxBytes) {
 		source = "" // enough EVALs of it are in line already, they load it
 	}
-	now := s.node.published.Load()
-	if !s.line.Again(entry, now.state.Gen, now.tag, source, before...) {
+	if !s.againLocked(entry, source, before...) {
 		return false, s.node.errEnded
 	}
 	if load {
 		s.reloading++
 	}
 	if entry.Note == acked {
-		s.line.Add(line.Entry{Call: s.waitCall()}, now.state.Brief, now.tag, false)
+		s.line.Add(line.Entry{Call: s.waitCall()}, member.Brief{}, "", false)
 	}
 	if !s.flushing {
 		s.flushing = true

@@ -98,7 +98,9 @@ type ending struct {
 
 // The notes of calls in line.
 const (
-	acked  = 1 << iota // a WAIT follows, and its answer decides
+	own    = 1 << iota // a call of the node's own
+	told               // and messages are its answer
+	acked              // a WAIT follows, and its answer decides
 	auth               // AUTH on a connection in use, see authenticate
 	behind             // the PING behind it
 )

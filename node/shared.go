@@ -81,7 +81,8 @@ func (n *Node) stopListening() {
 
 // tune makes the inbox of s one of what is published: unless it is, the inbox is subscribed anew.
 func (n *Node) tune(s *session, channel string, l member.Listener) error {
-	era, p, old := n.seat.Era(), n.published.Load(), s.tuned
+	here, p := n.shared()
+	old := s.tuned
 	if old != nil && old.same(p) {
 		return errors.Join(old.subscribe(false), old.subscribeSharded())
 	}
@@ -94,7 +95,7 @@ func (n *Node) tune(s *session, channel string, l member.Listener) error {
 		}
 		channel += ":" + p.standing.Marker()
 	}
-	in := s.newInbox(p, era, channel, l)
+	in := s.newInbox(here, channel, l)
 	s.tuned = in
 	if err := in.say("SUBSCRIBE", channel); err != nil {
 		return err
@@ -113,7 +114,7 @@ var errApart = errors.New("the server does not permit the inbox beside the comma
 // behind everything that was asked of it before. A server that does not answer is not waited for
 // when Close is not, either.
 func (n *Node) farewell(s *session) {
-	if s.tuned == nil || s.submit(ownCall(quit, discard{}), true) != nil {
+	if s.tuned == nil || s.submit(own, ownCall(quit, discard{})) != nil {
 		return
 	}
 	select {

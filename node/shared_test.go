@@ -218,9 +218,10 @@ func TestConfirmationOfNothingEndsTheConnection(t *testing.T) {
 	for name, says := range map[string]string{
 		"nothing in line": pushOf("subscribe", "ch", "1"),
 		"another":         pushOf("unsubscribe", "ch", "1"),
+		"a plain answer":  "+OK\r\n",
 	} {
 		handle := func(id int64, args []string) string {
-			if args[0] == "SUBSCRIBE" && id == 1 && name == "another" {
+			if args[0] == "SUBSCRIBE" && id == 1 && name != "nothing in line" {
 				return ""
 			}
 			return "default"

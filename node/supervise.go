@@ -298,7 +298,7 @@ type drainer struct {
 
 func (d *drainer) ask(s *session) {
 	d.call = *ownCall(ping, d)
-	_ = s.submit(&d.call, true) // an error means that it is broken, and serve ends by that
+	_ = s.submit(own, &d.call) // an error means that it is broken, and serve ends by that
 }
 
 func (d *drainer) Done(*member.Call) {
@@ -329,7 +329,7 @@ func (n *Node) tick(s *session, v *vigil) time.Duration {
 	silence := now.Sub(since)
 	switch {
 	case silence >= n.cfg.PingInterval:
-		_ = s.submit(ownCall(ping, discard{}), true)
+		_ = s.submit(own, ownCall(ping, discard{}))
 	default:
 		wait = min(wait, n.cfg.PingInterval-silence)
 	}

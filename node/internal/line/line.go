@@ -75,6 +75,7 @@ func (l *Line) Add(e Entry, of member.Brief, tag string, joins bool) {
 	c := e.Call
 	c.Outcome, c.Err, c.State = member.Unanswered, nil, of
 	if joins {
+		e.Size = Size(c, tag)
 		l.addItem(c, tag)
 	} else {
 		l.join()
