@@ -115,20 +115,19 @@ var trusted = map[string]string{
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt base batch buried extend give grant hand lengthen mine pass push raise rejoin release stand " +
 		"time vote wait yield",
-	// scripts: the source that a SHA-1 stands for. parse: what a reply says. link: every byte once, in order.
-	// send: one write at a time. submit: a call goes in line with the tag and the state of one moment, behind the look that
-	// it needs. read: the answer goes to the first call, and an error is no vote. repair: what was not executed goes in line
-	// again. published: state, generation and tag change together. hear: a message is of the memory that it came from.
+	// parse: what a reply says. link: every byte once, in order. send: one write at a time. submit: a call goes in line with the
+	// tag and the state of one moment, behind the look that it needs. read: the answer goes to the first call, and an error is
+	// no vote. published: state, generation and tag change together. hear: a message is of the memory that it came from.
 	// handshake: the former connection is dead, and the marker known, before a connection carries calls. host: what the
-	// guard asks goes in line, too. line: the order, and whose answer it is. encode: the bytes.
-	"node":                       "handshake hear host link parse published read repair scripts send submit",
+	// guard asks goes in line, too. line: the order, whose answer it is, and what goes in line again. encode: the bytes.
+	"node":                       "handshake hear host link parse published read send submit",
 	"node/internal/line":         "encode line",
 	"node/internal/guard":        "admit guard host look marker restore rules script",
 	"node/internal/guard/script": "lift look mark raise rename replication restore waits",
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 7280
+const trustedLines = 7060
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
@@ -208,7 +207,7 @@ var layers = map[string]struct {
 }{
 	"node": {"doc peek_linux feed gather vigil user backoff guard config scripts classify credentials scheme url " +
 		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join submit repair " +
-		"inbox read shared pay host renewal failover introduce handshake supervise", 6},
+		"inbox down read shared pay host renewal failover introduce handshake supervise", 6},
 	"redlock": {"doc name errors concurrent tracer callbacks config lines client states reasons retry hold leaseplan lease kind options " +
 		"leasehandle leasecontext release kept teller unlock owners leaseheap keeper rejoin renewal renewals extend bond link " +
 		"interop attempt nested watch who obtain leases handoff mutex multi downgrade reads rwmutex limit permits semaphore " +

@@ -124,6 +124,17 @@ var errMoved = errors.New("the server was restarted, emptied, or marked")
 // AUTH on a connection with subscriptions.
 var errExpires = errors.New("its credentials are renewed")
 
+// hearsLocked publishes whether the inbox is one of what is published.
+func (n *Node) hearsLocked(p *published) {
+	p.state.Inbox, p.state.Ear, p.state.Deaf = p.state.Up && n.inbox != nil && n.inbox.same(p), 0, nil
+	switch {
+	case p.state.Inbox:
+		p.state.Ear = n.inbox.ear
+	case p.state.Up && n.inbox == nil:
+		p.state.Deaf = n.deaf
+	}
+}
+
 func (n *Node) setInbox(in *inbox) {
 	n.change(func(*published) { n.inbox, n.deaf = in, nil })
 }

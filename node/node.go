@@ -163,6 +163,18 @@ func (n *Node) succeeded(p *published) bool {
 	return now.session != nil && now.session != p.session // broke while we looked
 }
 
+// finish completes a call that has no reply but an error, and takes on the debt of a release that
+// was not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the
+// second has nobody left to pay. Nor does one with a Hop: what is owed then may have to go to
+// another server.
+func (n *Node) finish(c *member.Call, outcome member.Outcome, err error) {
+	c.Outcome, c.Err = outcome, err
+	if !c.OweUntil.IsZero() && ability.Undelivered(&c.Result) && err != n.errEnded && err != n.errClosed && c.Hop == nil {
+		n.owed.add(c)
+	}
+	c.Finish()
+}
+
 func (n *Node) isClosing() bool { return n.accepting.Err() != nil }
 
 // suspicion has the supervisor look whether the member is what it was.

@@ -1,11 +1,9 @@
 package node
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 
-	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
 )
@@ -40,41 +38,6 @@ func (n *Node) State() member.State { return n.published.Load().state }
 // Brief implements ability.Briefed.
 func (n *Node) Brief() member.Brief { return n.published.Load().state.Brief }
 
-// finish completes a call that has no reply but an error, and takes on the debt of a release that
-// was not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the
-// second has nobody left to pay. Nor does one with a Hop: what is owed then may have to go to
-// another server.
-func (n *Node) finish(c *member.Call, outcome member.Outcome, err error) {
-	c.Outcome, c.Err = outcome, err
-	if !c.OweUntil.IsZero() && ability.Undelivered(&c.Result) && err != n.errEnded && err != n.errClosed && c.Hop == nil {
-		n.owed.add(c)
-	}
-	c.Finish()
-}
-
-// fall edits p to say that there is no connection, because of cause.
-func (n *Node) fall(p *published, cause error) {
-	reason := cause
-	if b, ok := cause.(*broke); ok {
-		reason = b.cause // what is refused from now on was not on that connection
-	}
-	p.state.Up, p.session = false, nil
-	if n.inbox != nil && n.inbox.session != nil {
-		n.inbox = nil // ended with the connection
-	}
-	p.state.Err = fmt.Errorf("%s: %w", n.name, cause)
-	p.err = fmt.Errorf("%s: %w: %w", n.name, member.ErrDown, reason)
-}
-
-// fell publishes that s has broken, if s was up.
-func (n *Node) fell(s *session) {
-	n.change(func(p *published) {
-		if p.session == s {
-			n.fall(p, s.cause())
-		}
-	})
-}
-
 // change edits a copy of what is published and publishes it, unless the node is closing: then what
 // Close published is final. It is the one way for the state to change, and the hook for whatever
 // decides on Gen, Votes and tag. edit runs under mu.
@@ -95,19 +58,8 @@ func (n *Node) publishLocked(p *published) {
 	if in := n.inbox; in != nil && in.id == v.Tag && in.sharded.heard != "" {
 		p.tag = in.id + "/" + in.sharded.heard
 	}
-	p.state.Inbox, p.state.Ear, p.state.Deaf = p.state.Up && n.inbox != nil && n.inbox.same(p), 0, nil
-	switch {
-	case p.state.Inbox:
-		p.state.Ear = n.inbox.ear
-	case p.state.Up && n.inbox == nil:
-		p.state.Deaf = n.deaf
-	}
-	old := n.published.Load()
-	if !p.state.Up && !old.state.Up && p.state.Err.Error() == old.state.Err.Error() {
-		p.state.Err, p.err = old.state.Err, old.err // the same failure again is no change
-	}
-	n.published.Store(p)
-	if p.state != old.state && n.listener != nil {
+	n.hearsLocked(p)
+	if old := n.published.Swap(p); p.state != old.state && n.listener != nil {
 		n.changes = append(n.changes, p.state)
 	}
 }

@@ -2,6 +2,8 @@ package line
 
 import (
 	"bytes"
+	"crypto/sha1"
+	"encoding/hex"
 	"strconv"
 
 	"github.com/redquorum/redquorum/internal/resp"
@@ -22,6 +24,13 @@ func Script(c *member.Call) (sha []byte, ok bool) {
 		return nil, false
 	}
 	return c.Cmd[at+len(evalsha) : int(c.Marks.Count)-len("\r\n")], true
+}
+
+// isOf reports whether source is the text of the script that c calls.
+func isOf(c *member.Call, source string) bool {
+	sha, _ := Script(c)
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:]) == string(sha)
 }
 
 // scriptAt is where a call of a script says which one.

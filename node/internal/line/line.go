@@ -100,14 +100,15 @@ func (l *Line) AddGroup(calls []*member.Call, of member.Brief, tag string) {
 }
 
 // Again puts a call in line once more, which Pop has returned and which was not executed: behind calls of its owner's, and as
-// an EVAL if source is the text of its script. It reports false if the call must not be executed any more.
+// an EVAL if source is not empty: then it is the text of its script. It reports false if the call must not be executed any
+// more, or source is of another script.
 //
 // That the attempt has not begun its release is checked in the critical section that queues: the attempt sets Ended before it
 // submits the release, so either the release sees the repeated call before it in line, or this sees Ended. Otherwise the call
 // would execute behind its own release and leave a key that nobody owns.
 func (l *Line) Again(e Entry, gen uint64, tag, source string, before ...*member.Call) bool {
 	c := e.Call
-	if ability.Over(&c.Delivery) || c.Tagged && !c.Always && c.State.Gen != gen {
+	if ability.Over(&c.Delivery) || c.Tagged && !c.Always && c.State.Gen != gen || source != "" && !isOf(c, source) {
 		return false
 	}
 	l.join() // what waits in line is written before
