@@ -199,25 +199,38 @@ func TestOnlyTheProbeOfAnAttemptOpensItsVotes(t *testing.T) {
 	}
 }
 
-// layers are the files of a package, lowest first. An arrow is a file that uses what another one declares. up is how many
-// arrows may run to a file that stands higher; they may only become fewer.
+// layers are the files of a package, lowest first, in named groups. An arrow is a file that uses what another one declares. up is
+// how many arrows may run to a file that stands higher; they may only become fewer. None runs to a higher group: so the words
+// of redlock, and the engine that gets, keeps and ends locks, name nothing that the file of a kind declares. They meet the kinds
+// through what kind.go declares.
 var layers = map[string]struct {
-	files string
-	up    int
+	groups []group
+	up     int
 }{
-	"node": {"doc peek_linux feed gather vigil user backoff guard config scripts classify credentials scheme url " +
+	"node": {[]group{{"", "doc peek_linux feed gather vigil user backoff guard config scripts classify credentials scheme url " +
 		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join submit repair " +
-		"inbox down read shared pay host renewal failover introduce handshake supervise", 6},
-	"redlock": {"doc name errors concurrent tracer callbacks config lines client states reasons retry hold leaseplan lease kind options " +
-		"leasehandle leasecontext release kept teller unlock owners leaseheap keeper rejoin renewal renewals extend bond link " +
-		"interop attempt nested watch who obtain leases handoff mutex multi downgrade reads rwmutex limit permits semaphore " +
-		"latchround latch barrier electionstate election observe members admin semaphore_inspect latchinspect stats lifetime " +
-		"open", 20},
+		"inbox down read shared pay host renewal failover introduce handshake supervise"}}, 6},
+	"redlock": {[]group{
+		{"words", "doc name errors concurrent tracer callbacks config lines"},
+		{"engine", "client traced states reasons retry hold leaseplan lease kind options leasehandle leasecontext release kept " +
+			"teller unlock owners leaseheap keeper rejoin renewaltrace renewal renewals extend bond link interop attempt " +
+			"nested who watch obtain leases handoff"},
+		{"kinds", "mutex multi downgrade reads rwmutex limit permits semaphore latchround latch barrier electionstate election " +
+			"observe"},
+		{"facade", "members admin semaphore_inspect latchinspect stats lifetime open"},
+	}, 8},
 }
+
+type group struct{ name, files string }
 
 func TestFilesUseWhatStandsBelowThem(t *testing.T) {
 	for folder, layer := range layers {
-		set, names := token.NewFileSet(), strings.Fields(layer.files)
+		set, names, in := token.NewFileSet(), []string(nil), map[string]string{}
+		for _, g := range layer.groups {
+			for name := range strings.FieldsSeq(g.files) {
+				names, in[name] = append(names, name), g.name
+			}
+		}
 		var files []*ast.File
 		for _, name := range names {
 			files = append(files, rt.Must(parser.ParseFile(set, folder+"/"+name+".go", nil, 0))(t))
@@ -231,6 +244,7 @@ func TestFilesUseWhatStandsBelowThem(t *testing.T) {
 			from, to := at(id.Pos()), at(used.Pos())
 			if used.Pkg() == pkg && slices.Index(names, to) > slices.Index(names, from) {
 				up[from+" -> "+to] = true
+				require.Equal(t, in[from], in[to], "%s: %s names %s, which stands in %s", folder, from, used.Name(), to)
 			}
 		}
 		require.Len(t, up, layer.up, "%s: %v", folder, slices.Sorted(maps.Keys(up)))

@@ -136,7 +136,7 @@ func (a *attempt) do(s *wait.Step, now time.Time) {
 	case wait.Listen:
 		a.listen()
 	case wait.Register:
-		a.woken(wokenBy[s.Why])
+		a.c.woken(a.traced, a.lock(), wokenBy[s.Why])
 		if s.To != 0 {
 			a.register(s, now).Free()
 		}

@@ -143,8 +143,6 @@ func (d downgraded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 		h.b.Announced(c.Index, ans.Next, ans.At)
 		h.mu.Unlock()
 	}
-	if h.c.trace.Request != nil {
-		h.requested(r, c)
-	}
+	h.c.requested(h.traced.of(r.Op), h.lock(), r, c)
 	return wait.VoteOf(ans.Outcome, ans.N > 0)
 }

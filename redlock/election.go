@@ -332,9 +332,7 @@ func (p *poll) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 // answered, or does not vote.
 func (e *Election) readAnswer(ctx context.Context, r *quorum.Round, c *member.Call) (s script.ElectionAnswer, ok bool) {
 	m := &e.lock
-	if m.c.trace.Request != nil {
-		m.c.requested(ctx, LockName{Kind: m.terms.kind.name, Key: m.name}, r, c)
-	}
+	m.c.requested(ctx, LockName{Kind: m.terms.kind.name, Key: m.name}, r, c)
 	if c.Outcome != member.Answered {
 		return s, false
 	}
@@ -480,9 +478,7 @@ func (j *recorded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	}
 	for most := j.most.Load(); n > most && !j.most.CompareAndSwap(most, n); most = j.most.Load() {
 	}
-	if j.h.c.trace.Request != nil {
-		j.h.requested(r, c)
-	}
+	j.h.c.requested(j.h.traced.of(r.Op), j.h.lock(), r, c)
 	return wait.VoteOf(c.Outcome, n > 0)
 }
 

@@ -302,6 +302,9 @@ func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew boo
 		owner, former = c.adopter(*h.owner), *h.owner
 	}
 	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former, longest: longest}
+	if c.trace.Request != nil {
+		held.traced = &traced{acquire: context.Background()}
+	}
 	held.b = wait.Adopt(held.owner, wait.NewRoom(len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
 	held.b.Won(h.terms.more().has())
 	l := newLease(ctx, held, held.b.Await(), false, now) // held from when a majority has confirmed it

@@ -32,7 +32,7 @@ type hold struct {
 
 	adopted bool // the adoption has succeeded: what it has not moved is the hold's to free
 
-	traced *traced // nil without a Tracer
+	traced *traced
 
 	mu       sync.Mutex
 	b        wait.Ballot   // the votes at each member, and how they were obtained
@@ -50,6 +50,8 @@ type hold struct {
 
 // name is that of the lock.
 func (h *hold) name() string { return h.c.cfg.nameOf(h.wire.Name) }
+
+func (h *hold) lock() LockName { return LockName{Kind: h.terms.kind.name, Key: h.name()} }
 
 // Judge books an answer, on the goroutine that read it.
 func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
@@ -90,9 +92,7 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 		h.followed(ans.Next)
 	}
 	signal(wake)
-	if h.c.trace.Request != nil {
-		h.requested(r, c)
-	}
+	h.c.requested(h.traced.of(r.Op), h.lock(), r, c)
 	return v
 }
 
@@ -162,7 +162,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	case counts && regained:
 		h.terms.kind.regained(h, i)
 	case counts && !regained:
-		h.woken(WokenByGrant)
+		h.c.woken(h.traced, h.lock(), WokenByGrant)
 	}
 }
 
@@ -204,18 +204,6 @@ func (h *hold) releaseFormer(late bool) {
 	}).Free()
 	h.c.buffers.Put(cmd)
 }
-
-// The questions of a round, as the Judge sees them.
-const (
-	opAcquire = "acquire"
-	opWait    = "wait"
-	opYield   = "yield"
-	opClaim   = "claim"
-	opRaise   = "raise"
-	opRelease = "release"
-	opExtend  = "extend"
-	opRejoin  = "rejoin"
-)
 
 // acquire asks members for their votes.
 func (h *hold) acquire(s *wait.Step, sent time.Time) *quorum.Round {

@@ -14,37 +14,37 @@ import (
 
 var listeningOf = keep[listening]()
 
-// listening finds the attempts that wait for the locks of a channel.
+// listening finds the holds whose attempts wait for the locks of a channel.
 type listening struct {
 	mu sync.Mutex // a leaf
-	m  map[string]map[*attempt]struct{}
+	m  map[string]map[*hold]struct{}
 }
 
 // subscribe has the members that can tell a waiting attempt that its lock is free, and returns what ends it.
-func (a *attempt) subscribe() (stop func()) {
-	theirs, ours, _ := a.wire.Channels()
-	s := listeningOf.of(a.c)
+func (h *hold) subscribe() (stop func()) {
+	theirs, ours, _ := h.wire.Channels()
+	s := listeningOf.of(h.c)
 	s.mu.Lock()
 	if s.m == nil {
-		s.m = make(map[string]map[*attempt]struct{})
+		s.m = make(map[string]map[*hold]struct{})
 	}
 	if s.m[theirs] == nil {
-		s.m[theirs] = make(map[*attempt]struct{})
+		s.m[theirs] = make(map[*hold]struct{})
 	}
-	s.m[theirs][a] = struct{}{}
+	s.m[theirs][h] = struct{}{}
 	s.mu.Unlock()
-	for _, m := range a.c.members {
+	for _, m := range h.c.members {
 		if m, ok := m.(ability.Subscriber); ok {
 			m.Subscribe(theirs, ours)
 		}
 	}
 	return func() {
 		s.mu.Lock()
-		if delete(s.m[theirs], a); len(s.m[theirs]) == 0 {
+		if delete(s.m[theirs], h); len(s.m[theirs]) == 0 {
 			delete(s.m, theirs)
 		}
 		s.mu.Unlock()
-		for _, m := range a.c.members {
+		for _, m := range h.c.members {
 			if m, ok := m.(ability.Subscriber); ok {
 				m.Unsubscribe(theirs, ours)
 			}
@@ -67,16 +67,16 @@ func (l *link) Channel(channel string, msg []byte, _ time.Time) {
 	}
 	s := listeningOf.of(l.c)
 	s.mu.Lock()
-	all := make([]*attempt, 0, 1)
-	for a := range s.m[channel] {
-		all = append(all, a)
+	all := make([]*hold, 0, 1)
+	for h := range s.m[channel] {
+		all = append(all, h)
 	}
 	s.mu.Unlock()
-	for _, a := range all {
-		a.mu.Lock()
-		a.b.Overhears(l.i, what)
-		wake := a.wake
-		a.mu.Unlock()
+	for _, h := range all {
+		h.mu.Lock()
+		h.b.Overhears(l.i, what)
+		wake := h.wake
+		h.mu.Unlock()
 		signal(wake)
 	}
 }

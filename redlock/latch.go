@@ -158,7 +158,7 @@ func (l *Latch) call(ctx context.Context, op string, do func(ctx, in context.Con
 		return &keyError{op: op, key: l.name, err: ErrClosed}
 	}
 	defer l.c.inflight.leave()
-	r := latchesOf.of(l.c).use(l)
+	r := latchesOf.of(l.c).use(l.c, roundName{l.name, l.terms.round, l.count}, l.terms.life)
 	defer latchesOf.of(l.c).leave(r)
 	call, start := CallStart{LockName: LockName{KindLatch, l.name}, Op: op}, time.Now()
 	in := l.c.trace.start(ctx, call)

@@ -17,7 +17,7 @@ func (c *Client) InspectLatch(ctx context.Context, name string) (*Inspection, er
 	if err := l.check(ctx, opInspectLatch); err != nil {
 		return nil, err
 	}
-	r := latchesOf.of(c).use(l)
+	r := latchesOf.of(c).use(c, roundName{name: name}, l.terms.life)
 	defer latchesOf.of(c).leave(r)
 	out := &Inspection{Key: name, key: r.wire.Name, Kind: KindLatch, Members: make([]MemberView, len(c.members))}
 	infos := c.Members()

@@ -64,8 +64,7 @@ type latches struct {
 const mostKept = 4096
 
 // use finds or makes the round of a latch, for a call that ends with leave.
-func (s *latches) use(l *Latch) *latchRound {
-	name := roundName{l.name, l.terms.round, l.count}
+func (s *latches) use(c *Client, name roundName, life time.Duration) *latchRound {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,16 +75,16 @@ func (s *latches) use(l *Latch) *latchRound {
 		}
 		s.sweepLocked(now)
 		r = &latchRound{
-			c: l.c, wire: script.LatchOf(l.c.cfg.keyOf(l.name)), turn: make(chan struct{}, 1), errs: make([]error, len(l.c.members)), asked: make([]int, len(l.c.members)),
-			terms: script.LatchTerms{Round: int64(l.terms.round), Count: int64(l.count)},
+			c: c, wire: script.LatchOf(c.cfg.keyOf(name.name)), turn: make(chan struct{}, 1), errs: make([]error, len(c.members)), asked: make([]int, len(c.members)),
+			terms: script.LatchTerms{Round: int64(name.round), Count: int64(name.count)},
 		}
-		r.core, r.deleted = latch.New(len(l.c.members), r.coreTerms()), new(atomic.Bool)
+		r.core, r.deleted = latch.New(len(c.members), r.coreTerms()), new(atomic.Bool)
 		s.m[name] = r
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.users++
-	r.terms.Life = max(r.terms.Life, l.terms.life)
+	r.terms.Life = max(r.terms.Life, life)
 	r.expires = now.Add(r.terms.Life)
 	return r
 }
@@ -254,9 +253,7 @@ type latchCall struct {
 // Judge implements quorum.Judge, on the goroutine that read the answer.
 func (k *latchCall) Judge(q *quorum.Round, c *member.Call) quorum.Vote {
 	r := k.r
-	if r.c.trace.Request != nil {
-		r.c.requested(k.in, LockName{Kind: KindLatch, Key: r.name()}, q, c)
-	}
+	r.c.requested(k.in, LockName{Kind: KindLatch, Key: r.name()}, q, c)
 	s, err := latchSaid(c)
 	r.mu.Lock()
 	if r.errs[c.Index] = err; err == nil {

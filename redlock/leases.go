@@ -274,7 +274,7 @@ func (s *Leases) unlock(ctx context.Context) []error {
 		whole, h, err := l.giveUp()
 		switch {
 		case whole != nil:
-			h.unlocking(ctx)
+			h.traced.unlocking(ctx)
 			owed[i] = h
 		case !errors.Is(err, ErrNotHeld): // else the caller has unlocked it, or handed it off, by itself
 			errs[i] = err

@@ -211,8 +211,5 @@ func (s *storedLimits) put(name string, stored int64) {
 	}
 }
 
-// Bounds of what is remembered.
-const (
-	slotNames   = 1024
-	slotsOfName = permitWidth
-)
+// slotNames bounds for how many names something is remembered.
+const slotNames = 1024

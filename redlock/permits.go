@@ -25,6 +25,8 @@ const (
 	maxPermits = 64
 	// permitWidth bounds how many callers of a client are at the members at once for one semaphore.
 	permitWidth = 16
+	// slotsOfName bounds how many slots are remembered for a name.
+	slotsOfName = permitWidth
 )
 
 // permitKind is the kind of Semaphore.

@@ -110,9 +110,7 @@ func (r regained) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 		h.b.GaveUp(i)
 	}
 	h.mu.Unlock()
-	if h.c.trace.Request != nil {
-		h.requested(round, c)
-	}
+	h.c.requested(h.traced.of(round.Op), h.lock(), round, c)
 	h.rejoined(round, c)
 	return wait.VoteOf(c.Outcome, yes)
 }

@@ -2,8 +2,6 @@ package redlock
 
 import (
 	"context"
-	"iter"
-	"math/bits"
 	"sync"
 	"time"
 
@@ -23,7 +21,7 @@ type renewal struct {
 	manual bool            // asked for by a caller, who waits for the round
 	adopt  bool            // not known to be held: nothing is given back to members that do not have it
 	ctx    context.Context // of the caller, or of the round's own trace; or nil
-	trace  *renewalTrace   // nil if nobody wants to know
+	trace  *renewalTrace
 
 	mu    sync.Mutex // guards the counts of the items; never held around Submit
 	items []renewItem
@@ -46,7 +44,12 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round { return k.start
 func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round {
 	n.k, n.sent = k, now
 	if t := &k.c.trace; t.RenewalStart != nil || t.RenewalEnd != nil {
-		n.traced(t.RenewalStart)
+		all := make([]tracedLease, len(n.items))
+		for i := range n.items {
+			all[i] = tracedLease{n.items[i].l.hold, n.end(n.items[i].TTL())}
+		}
+		n.trace = k.c.traceRenewal(n.ctx, now, all)
+		n.ctx = n.trace.ctx
 	}
 	h, delivery := n.items[0].l.hold, member.Delivery{Late: !n.manual}
 	if n.moves() {
@@ -92,7 +95,7 @@ func (n *renewal) encode(buf *[]byte) member.Command {
 // lease: only Extend, which asks for one, waits for the round.
 func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	n.requested(r, c)
-	defer n.heard(c.Outcome == member.Answered)
+	defer n.trace.heard(c.Outcome == member.Answered)
 	if n.moves() {
 		defer n.items[0].l.hold.took()
 	}
@@ -125,9 +128,6 @@ func (n *renewal) answer(r *quorum.Round, c *member.Call) core.Answer {
 
 // requested tells the tracer.
 func (n *renewal) requested(r *quorum.Round, c *member.Call) {
-	if n.k.c.trace.Request == nil {
-		return
-	}
 	var lock LockName // of several: none
 	if len(n.items) == 1 {
 		lock = n.items[0].l.hold.lock()
@@ -195,21 +195,8 @@ func (n *renewal) book(i int, a *core.Answer, first int, words []member.Reply) {
 	for j := range among(won | lost) {
 		n.items[j].Done = true
 	}
-	if n.trace != nil {
-		n.countLocked(renewed, lost, won|lost)
-	}
 	n.mu.Unlock()
-}
-
-// among ranges over the bits that are set.
-func among(bitset uint64) iter.Seq[int] {
-	return func(yield func(int) bool) {
-		for ; bitset != 0; bitset &= bitset - 1 {
-			if !yield(bits.TrailingZeros64(bitset)) {
-				return
-			}
-		}
-	}
+	n.trace.count(renewed, lost, won|lost)
 }
 
 // end is until when a member that has a lease keeps it, by its answer to this renewal.
@@ -263,11 +250,7 @@ func (n *renewal) rejoin(j, i int) {
 	if !l.alive(now) || !h.takes(1) {
 		return
 	}
-	if n.trace != nil {
-		n.mu.Lock()
-		n.trace.left++
-		n.mu.Unlock()
-	}
+	n.trace.asks()
 	h.mu.Lock()
 	h.b.Submitted(i)
 	h.mu.Unlock()
@@ -291,9 +274,7 @@ type rejoinJudge struct {
 // Judge counts a member that took the lease back as a vote of the renewal: it did so after the
 // renewal was sent.
 func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
-	if r.n.k.c.trace.Request != nil {
-		r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.hold.lock(), round, c)
-	}
+	r.n.k.c.requested(r.n.ctx, r.n.items[r.j].l.hold.lock(), round, c)
 	took := c.Outcome == member.Answered && c.Reply.Int > 0
 	r.n.items[r.j].l.hold.rejoined(round, c)
 	a := r.n.answer(round, c)
@@ -301,6 +282,6 @@ func (r rejoinJudge) Judge(round *quorum.Round, c *member.Call) quorum.Vote {
 	if yes {
 		r.n.book(c.Index, &a, r.j, []member.Reply{{Int: 1}})
 	}
-	r.n.heard(false)
+	r.n.trace.heard(false)
 	return wait.VoteOf(c.Outcome, yes)
 }

@@ -67,7 +67,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		whole.tellReleased(nil)
 		return nil
 	}
-	owed.unlocking(ctx)
+	owed.traced.unlocking(ctx)
 	r := owed.release(false)
 	v, cause := r.Wait(ctx, r.Sent, l.c.cfg.MemberTimeout)
 	return whole.unlocked(r, v, cause)

@@ -138,9 +138,7 @@ func (w *watch) ask(to memberset.Set, now time.Time, entry time.Duration) {
 
 // Judge implements quorum.Judge: it books an answer, on the goroutine that read it.
 func (w *watch) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
-	if w.c.trace.Request != nil {
-		w.c.requested(w.in, w.lock, r, c)
-	}
+	w.c.requested(w.in, w.lock, r, c)
 	if r.TTL == 0 || w.ended.Load() {
 		return quorum.No
 	}

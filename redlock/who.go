@@ -97,22 +97,17 @@ type labelled struct{ client, who string }
 // holders asks who has a lock, and returns when a majority of the members have said so. Who waits is not asked for: a line
 // may be long.
 func (c *Client) holders(ctx context.Context, w want) (out []labelled) {
-	lock := c.cfg.lockOf(w.name)
-	views, read := make([]MemberView, len(c.members)), (*MemberView).read
-	if w.terms.kind.name == KindSemaphore {
-		lock = script.Semaphore(c.cfg.keyOf(w.name))
-		read = func(v *MemberView, r *member.Reply) { v.readPermits(r) }
-	}
-	answered := 0
-	c.askUntil(ctx, lock.PeekHolders(nil), func(i int, r member.Reply, err error) (enough bool) {
+	lock := w.terms.kind.of(w.name, &c.cfg, w.terms)
+	answered, named := 0, make(map[string]int)
+	c.askUntil(ctx, lock.PeekHolders(nil), func(_ int, r member.Reply, err error) (enough bool) {
 		if err != nil {
 			return false
 		}
 		answered++
-		read(&views[i], &r)
-		out = out[:0]
-		for _, h := range holders(views, c.need) {
-			out = append(out, labelled{client: h.client})
+		for _, h := range lock.ReadHolders(&r) {
+			if named[h.Named()]++; named[h.Named()] == c.need {
+				out = append(out, labelled{client: h.Client})
+			}
 		}
 		return answered >= c.need && len(out) > 0
 	})

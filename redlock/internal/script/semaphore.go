@@ -176,12 +176,21 @@ type Permits struct {
 	Queue   []Waiter // in order of arrival
 }
 
-// Holder is an owner that has permits at a member.
+// Holder is an owner that has permits, or the vote, at a member.
 type Holder struct {
 	Owner   string        // its Hash
 	Client  string        // its ClientHash
 	TTL     time.Duration // until they end, above 0
-	Permits permit.List
+	Permits permit.List   // of a semaphore
+}
+
+// Named is the same at all members that name the owner, with the same slots.
+func (h *Holder) Named() string {
+	name := h.Owner
+	for _, p := range h.Permits {
+		name += " " + strconv.Itoa(p.Slot)
+	}
+	return name
 }
 
 // ReadPermits decodes the reply to Peek of a semaphore. If the reply has another shape, ok is false.

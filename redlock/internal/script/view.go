@@ -16,11 +16,34 @@ func (l *Lock) Peek(buf *[]byte) member.Command {
 	return l.end(&f, &l.how.peek)
 }
 
-// PeekHolders is Peek without those who wait.
+// PeekHolders is Peek without those who wait, and with readers, which any lock may have that is not a semaphore. The reply is
+// for ReadHolders.
 func (l *Lock) PeekHolders(buf *[]byte) member.Command {
-	f := l.begin(buf, &l.how.peek)
+	peek := &l.how.peek
+	if l.how.places == nil && l.beside == nil {
+		peek = &writing.peek
+	}
+	f := l.begin(buf, peek)
 	f.text("holders")
-	return l.end(&f, &l.how.peek)
+	return l.end(&f, peek)
+}
+
+// ReadHolders decodes the reply to PeekHolders: none if it has another shape.
+func (l *Lock) ReadHolders(r *member.Reply) (all []Holder) {
+	if l.how.places != nil {
+		p, _ := ReadPermits(r)
+		return p.Holders
+	}
+	v, _ := ReadView(r)
+	if v.Owner != "" {
+		all = append(all, Holder{Owner: v.Owner, Client: v.Client, TTL: v.TTL})
+	}
+	for _, one := range v.Readers {
+		if one.TTL > 0 {
+			all = append(all, Holder{Owner: one.Owner, Client: one.Client, TTL: one.TTL})
+		}
+	}
+	return all
 }
 
 // Force takes the lock from the owner with this Hash, or from any owner if it is "". longest is the
