@@ -36,6 +36,7 @@ var walls = []struct {
 	{"internal/memberset", nil, true},
 	{"internal/topology", nil, true},
 	{"internal/printable", nil, true},
+	{"internal/timeline", []string{"internal/printable"}, true},
 	{"clock", nil, true},
 	{"slot", nil, true},
 	{"member", []string{"internal/resp"}, true},
@@ -66,7 +67,7 @@ var walls = []struct {
 // still are the packages that a pure package may import: none of them opens a file, a connection or a process, and what
 // log/slog writes goes where its caller says.
 var still = []string{
-	"bytes", "cmp", "context", "crypto/rand", "crypto/sha1", "crypto/sha256", "embed", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "hash/maphash", "log/slog", "maps", "math", "math/bits", "math/rand/v2", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
+	"bytes", "cmp", "context", "crypto/rand", "crypto/sha1", "crypto/sha256", "embed", "encoding/base64", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "hash/maphash", "html/template", "io", "log/slog", "maps", "math", "math/bits", "math/rand/v2", "slices", "sort", "strconv", "strings", "sync", "sync/atomic", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
 	"github.com/hashicorp/go-multierror", "github.com/sigurn/crc16",
 }
 

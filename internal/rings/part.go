@@ -20,7 +20,7 @@ var outside = []string{"bench", "examples/writer", "fence/fencegrpc", "integrati
 type part struct {
 	tests   []chosen
 	servers []string // versions on which all tests run that need a server: see internal/servers
-	needs   []string // what .ci/run installs for it: java, databases, storages, spin; where it has servers, packages
+	needs   []string // what .ci/run installs for it: browser, databases, java, spin, storages; where it has servers, packages
 }
 
 // chosen are some tests of a package, or of a folder and those below it ("bench/..."), and what their environment has.
@@ -45,9 +45,9 @@ var parts = [6]part{
 		servers: []string{"redis-6.2"},
 	},
 	{
-		tests:   []chosen{{pkg: "cluster", pattern: long}, {pkg: "cmd/redlock", pattern: long}, {pkg: ".", pattern: long}},
+		tests:   []chosen{{pkg: "cluster", pattern: long}, {pkg: "cmd/redlock", pattern: long}, {pkg: ".", pattern: long}, {pkg: "internal/timeline", pattern: long}},
 		servers: []string{"redis-7.2"},
-		needs:   []string{"spin"},
+		needs:   []string{"browser", "spin"},
 	},
 	{
 		tests:   []chosen{{pkg: "integration/faults", pattern: "^Test(Long|Faults)", env: []string{"REDQUORUM_FAULTS=each"}}},
