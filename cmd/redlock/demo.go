@@ -22,7 +22,7 @@ type demoFunc func(context.Context, demo.Options) (demo.Result, error)
 func newDemo(run demoFunc) *cobra.Command {
 	opts := demo.Options{}
 	var members []string
-	asJSON := false
+	asJSON, html := false, ""
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show locks at work: contention, a dead member, a late writer, readers, permits",
@@ -46,6 +46,9 @@ of its own. It leaves the token counter that all locks of its hash slot share (r
 and the marker of each member (redquorum:boot). Of a Redis Cluster it leaves the marker of each
 master, with the stamps of its slots.
 
+--html FILE writes a page with a timeline of the run: who held each lock and when, who waited and for
+whom, the member that was dead, and the write that was refused. It is one file, for any browser.
+
 The exit code is 0 only if every promise above held; 1 if not, 64 for wrong flags, 69 if the members
 cannot be started or reached, 77 if they refuse the user, 78 if they are not what their URLs say or
 list one Redis twice, 130 after Ctrl-C.`,
@@ -54,6 +57,7 @@ list one Redis twice, 130 after Ctrl-C.`,
   redlock demo --redis
   redlock demo --members redis://10.0.0.1:6379,redis://10.0.0.2:6379,redis://10.0.0.3:6379
   redlock demo --members redis-cluster://10.0.1.1:7000,10.0.1.2:7000
+  redlock demo --html demo.html
   redlock demo --json 2>/dev/null`,
 		Annotations: map[string]string{rawOutput: "all"},
 		Args:        cobra.NoArgs,
@@ -80,6 +84,11 @@ list one Redis twice, 130 after Ctrl-C.`,
 					return width, height
 				}
 			}
+			page, err := openHTML(html)
+			if err != nil {
+				return err
+			}
+			defer page.close()
 			result, err := run(cmd.Context(), opts)
 			if err != nil {
 				code := codeOf(cmd.Context(), err)
@@ -91,10 +100,17 @@ list one Redis twice, 130 after Ctrl-C.`,
 			if err := printResult(stdout, result, asJSON, opts.Progress.Color); err != nil {
 				return &exitError{exitFailed, err}
 			}
+			if page != nil {
+				if err := page.write(result.Timeline); err != nil {
+					return &exitError{exitFailed, err}
+				}
+				_, _ = fmt.Fprintln(opts.Progress.To, page.said())
+			}
 			return verdict(result)
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar(&html, "html", "", "write a timeline of the run to this file: one page for a browser")
 	f.DurationVar(&opts.Duration, "duration", 10*time.Second, "how long to run, 1s to 1h")
 	f.IntVar(&opts.Workers, "workers", 3, "how many workers contend, 2 to 64")
 	f.BoolVar(&opts.Redis, "redis", false, "start five redis-server processes instead of embedded members")

@@ -268,7 +268,7 @@ answers.
 
 func newWatch() *cobra.Command {
 	var c common
-	interval, untilFree := 500*time.Millisecond, false
+	interval, untilFree, html := 500*time.Millisecond, false, ""
 	cmd := &cobra.Command{
 		Use:   "watch KEY",
 		Short: "Print a line whenever a lock's holder or queue changes",
@@ -280,14 +280,23 @@ three it prints how many they are. It does not compete for the lock. It ends wit
 A semaphore or a latch of the same name has lines of its own. --until-free waits until no slot of the
 semaphore is held either.
 
+--html FILE writes a page with a timeline when it ends, and every ten seconds before: who held the lock
+and when, who waited, and what became of the members. It is one file, for any browser.
+
 ` + configHelp,
 		Example: `  redlock watch nightly
+  redlock watch nightly --html nightly.html
   redlock watch nightly --until-free && echo free`,
 		Args: oneKey,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if interval < 10*time.Millisecond {
 				return usage("--interval is %v, must be at least 10ms", interval)
 			}
+			page, err := openHTML(html)
+			if err != nil {
+				return err
+			}
+			defer page.close()
 			conn, err := c.open(cmd.Context(), cmd)
 			if err != nil {
 				return err
@@ -296,6 +305,12 @@ semaphore is held either.
 			tick := time.NewTicker(interval)
 			defer tick.Stop()
 			var last sightLines
+			log, written := newSeen(args[0], interval, time.Now()), time.Now()
+			defer func() {
+				if failed := page.write(log.timeline()); failed != nil && err == nil {
+					err = &exitError{exitInternal, failed}
+				}
+			}()
 			for {
 				s, err := conn.look(cmd.Context(), args[0])
 				if err == nil {
@@ -303,6 +318,14 @@ semaphore is held either.
 				}
 				if err != nil {
 					return endedOr(cmd.Context(), err)
+				}
+				if page != nil {
+					if log.look(time.Now(), s); time.Since(written) > 10*time.Second {
+						if err := page.write(log.timeline()); err != nil {
+							return &exitError{exitInternal, err}
+						}
+						written = time.Now()
+					}
 				}
 				if changed := last.changed(s); len(changed) > 0 {
 					if err := printWatch(cmd.OutOrStdout(), s, changed, c.json); err != nil {
@@ -322,6 +345,7 @@ semaphore is held either.
 	}
 	c.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&c.json, "json", false, "print one JSON object per line")
+	cmd.Flags().StringVar(&html, "html", "", "write a timeline to this file: one page for a browser")
 	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two looks, at least 10ms")
 	cmd.Flags().BoolVar(&untilFree, "until-free", false, "exit with 0 when nobody holds the lock at a majority")
 	return cmd

@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -74,9 +77,17 @@ func demonstrate(t *testing.T, members float64, args ...string) (stdout, stderr 
 }
 
 func TestDemoOnEmbeddedMembers(t *testing.T) {
-	_, stderr := demonstrate(t, 5)
-	for _, want := range []string{"member 3 is killed", "comes back, and has forgotten", "stalls while it holds", "the store refuses"} {
+	file := filepath.Join(t.TempDir(), "demo.html")
+	stdout, stderr := demonstrate(t, 5, "--html", file)
+	for _, want := range []string{"member 3 is killed", "comes back, and has forgotten", "stalls while it holds", "the store refuses", file} {
 		assert.Contains(t, stderr, want, "progress lacks %q:\n%s", want, stderr)
+	}
+	var told demo.Result
+	require.NoError(t, json.Unmarshal([]byte(stdout), &told))
+	page := strings.ReplaceAll(string(rt.Must(os.ReadFile(file))(t)), ",", "")
+	figures := fmt.Sprintf("%d leases of the lock %d of the page %d of the room no two at once", told.Acquisitions, told.Reads+told.Rewrites, told.PermitGrants)
+	for _, want := range []string{figures, "member 3 was dead from", "1 stale write refused"} {
+		assert.Contains(t, page, want)
 	}
 }
 

@@ -1,11 +1,14 @@
 package demo
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/timeline"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -30,6 +33,7 @@ type board struct {
 	lease         *redlock.Lease // the holder's
 	events        []event
 	errors        int
+	drawn         *drawn
 }
 
 // doing is what a worker does at the moment.
@@ -83,6 +87,7 @@ func newBoard(workers int, names []string) *board {
 	for _, name := range names {
 		b.members = append(b.members, memberState{name: name, upAt: make([]bool, workers)})
 	}
+	b.drawn = newDrawn(b, names)
 	b.start = time.Now()
 	return b
 }
@@ -101,7 +106,22 @@ func (b *board) say(format string, args ...any) {
 }
 
 func (b *board) sayLocked(now time.Time, format string, args ...any) {
-	b.events = append(b.events, event{max(0, now.Sub(b.start)), fmt.Sprintf(format, args...)})
+	b.tellLocked(now, timeline.Mark{Text: fmt.Sprintf(format, args...)})
+}
+
+func (b *board) tellLocked(now time.Time, m timeline.Mark) {
+	m.At, m.Bad = b.since(now), strings.HasPrefix(m.Text, "VIOLATION")
+	b.events = append(b.events, event{m.At, m.Text})
+	b.drawn.log.Mark(m)
+}
+
+// refused tells of the write that the store has refused.
+func (b *board) refused(worker int, token, highest uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tellLocked(time.Now(), timeline.Mark{
+		Lock: theLock, Who: nameOf("worker", worker), Refused: true, Text: fmt.Sprintf("the store refuses %d: it has accepted %d", token, highest),
+	})
 }
 
 // failed tells of an error that a worker did not expect. Only the first few are shown.
@@ -131,6 +151,7 @@ func (b *board) granted(worker int, lease *redlock.Lease, requested time.Time) {
 	defer b.mu.Unlock()
 	now := time.Now()
 	number, _ := b.ledger.granted(worker, 0, false, lease.Token(), now, lease.ValidUntil)
+	b.drawLocked(b.ledger, number, worker, false, lease, requested, now)
 	if lease.ValidUntil().After(now) {
 		b.handoffs.granted(requested, now)
 	}
@@ -141,10 +162,12 @@ func (b *board) granted(worker int, lease *redlock.Lease, requested time.Time) {
 }
 
 // sharedGranted tells that a worker has just been given a lease of the lock with readers.
-func (b *board) sharedGranted(worker int, write bool, lease *redlock.Lease) (number int) {
+func (b *board) sharedGranted(worker int, write bool, lease *redlock.Lease, requested time.Time) (number int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	number, atOnce := b.page.granted(worker, 0, !write, lease.Token(), time.Now(), lease.ValidUntil)
+	now := time.Now()
+	number, atOnce := b.page.granted(worker, 0, !write, lease.Token(), now, lease.ValidUntil)
+	b.drawLocked(b.page, number, worker, !write, lease, requested, now)
 	if !write {
 		b.readersAtOnce = max(b.readersAtOnce, atOnce)
 	}
@@ -159,7 +182,7 @@ func (b *board) sharedEnded(number int) {
 }
 
 // permitGranted tells that a worker has just been given a slot of the semaphore.
-func (b *board) permitGranted(worker int, lease *redlock.Lease) (number int) {
+func (b *board) permitGranted(worker int, lease *redlock.Lease, requested time.Time) (number int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -168,6 +191,7 @@ func (b *board) permitGranted(worker int, lease *redlock.Lease) (number int) {
 		b.sayLocked(now, "VIOLATION: worker %d was granted desk %d of %d", worker+1, slot, b.limit)
 	}
 	number, atOnce := b.desks.granted(worker, lease.Slot(), false, lease.Token(), now, lease.ValidUntil)
+	b.drawLocked(b.desks, number, worker, false, lease, requested, now)
 	b.permitsAtOnce = max(b.permitsAtOnce, atOnce)
 	return number
 }
@@ -181,6 +205,7 @@ func (b *board) permitEnded(number int) {
 
 // endLocked ends a belief, and tells what was wrong with it.
 func (b *board) endLocked(l *ledger, number int, now time.Time) (valid bool) {
+	b.drawnLocked(l, number, now)
 	valid, wrong := l.ended(number, now)
 	for _, w := range wrong {
 		b.sayLocked(now, "VIOLATION: %s", w)
@@ -274,6 +299,13 @@ func (o observer) tracer() redlock.Tracer {
 	return redlock.Tracer{
 		Guard:  o.guard,
 		Member: func(name string, up bool, _ error) { o.board.member(o.worker, name, up) },
+		RenewalEnd: func(_ context.Context, e redlock.RenewalEnd) {
+			for lock, renewed := range e.Each {
+				if renewed {
+					o.board.renewed(o.worker, lock.Key)
+				}
+			}
+		},
 	}
 }
 
@@ -284,7 +316,10 @@ func (o observer) guard(name, step string, until time.Time) {
 	}
 	i := 1 + slices.IndexFunc(o.board.members, func(m memberState) bool { return m.name == name })
 	switch step {
+	case "lifted":
+		o.board.ends(timeline.Rests, i-1, until)
 	case "forgot", "quarantined":
+		o.board.begins(timeline.Rests, i-1, until)
 		o.board.say("member %d does not vote for %v, because leases that it granted may still run", i, time.Until(until).Round(100*time.Millisecond))
 	case "restored":
 		o.board.say("member %d votes again, with its token counters from the others", i)

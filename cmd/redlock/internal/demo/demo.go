@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/timeline"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -57,6 +58,7 @@ func (o Options) Validate() error {
 
 // Shares of the duration at which things happen.
 const (
+	holdOnAt  = killAt - 0.025
 	killAt    = 0.25
 	restartAt = 0.50
 	stallAt   = 0.60
@@ -64,6 +66,7 @@ const (
 
 const (
 	victim  = 2 // the member that is killed
+	keeper  = 0 // the worker that holds on meanwhile
 	sleeper = 1 // the worker that stalls
 	// grace is how long a run is prolonged at most for the stalled worker to wake up.
 	grace = 15 * time.Second
@@ -219,7 +222,12 @@ func (d *demo) direct(ctx context.Context) {
 	}
 	if !d.members.killable() {
 		d.board.say("these members are yours, so none of them is killed")
-	} else {
+	}
+	if !at(holdOnAt) {
+		return
+	}
+	d.workers[keeper].keep.Store(true)
+	if d.members.killable() {
 		if !at(killAt) {
 			return
 		}
@@ -246,12 +254,14 @@ func (d *demo) direct(ctx context.Context) {
 }
 
 func (d *demo) kill() {
+	d.board.begins(timeline.Dead, victim, time.Time{})
 	d.members.kill(victim)
 	d.killed = true
 	d.board.say("member %d is killed: %d of %d are left, %d are enough", victim+1, own-1, own, member.Majority(own))
 }
 
 func (d *demo) restart() {
+	d.board.ends(timeline.Dead, victim, time.Now())
 	if err := d.members.restart(victim); err != nil {
 		d.restartErr = err
 		d.board.say("member %d cannot be restarted: %v", victim+1, err)
@@ -281,5 +291,6 @@ func (d *demo) result(ctx context.Context) Result {
 	for _, w := range b.workers {
 		r.ByWorker = append(r.ByWorker, w.grants)
 	}
+	r.Timeline = b.timelineLocked(r.Broken())
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/judge"
+	"github.com/redquorum/redquorum/internal/timeline"
 )
 
 // ledger keeps the books on one lock, or on the slots of one semaphore, as told by the holders on one
@@ -108,19 +109,7 @@ func (h *handoffs) quantiles(last int, qs ...float64) []time.Duration {
 	sorted = slices.Sorted(slices.Values(sorted))
 	out := make([]time.Duration, len(qs))
 	for i, q := range qs {
-		out[i] = quantile(sorted, q)
+		out[i] = timeline.Quantile(sorted, q)
 	}
 	return out
-}
-
-// quantile is by nearest rank: the least value that a share q of the sorted values does not exceed.
-func quantile(sorted []time.Duration, q float64) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	rank := int(q * float64(len(sorted)))
-	if float64(rank) < q*float64(len(sorted)) {
-		rank++
-	}
-	return sorted[min(max(rank, 1), len(sorted))-1]
 }

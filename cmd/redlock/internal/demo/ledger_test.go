@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/redquorum/redquorum/internal/timeline"
 )
 
 var epoch = time.Now()
@@ -109,7 +111,7 @@ func TestQuantile(t *testing.T) {
 		{hundred, 1, 100},
 		{hundred, 0, 1},
 	} {
-		if got := quantile(tc.sorted, tc.q); got != tc.want {
+		if got := timeline.Quantile(tc.sorted, tc.q); got != tc.want {
 			t.Errorf("%v-quantile of %d values is %d, want %d", tc.q, len(tc.sorted), got, tc.want)
 		}
 	}

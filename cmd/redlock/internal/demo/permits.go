@@ -31,6 +31,7 @@ func (d *demo) room(ctx context.Context) {
 func (w *worker) sit(ctx context.Context, desks int) {
 	room := w.client.Semaphore(w.key+":room", desks)
 	for ctx.Err() == nil {
+		requested := time.Now()
 		lease, err := room.Acquire(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -39,7 +40,7 @@ func (w *worker) sit(ctx context.Context, desks int) {
 			}
 			continue
 		}
-		number := w.board.permitGranted(w.i, lease)
+		number := w.board.permitGranted(w.i, lease, requested)
 		sleep(lease.Context(), between(deskMin, deskMax))
 		w.board.permitEnded(number)
 		w.stand(ctx, lease)

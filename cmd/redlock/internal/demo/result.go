@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redquorum/redquorum/internal/timeline"
 )
 
 // Result is what was seen in a run. The fields with a name in JSON are a promise to scripts.
@@ -37,6 +39,7 @@ type Result struct {
 	Killed      bool          `json:"-"` // a member was killed
 	RestartErr  error         `json:"-"` // why the killed member did not come back
 	ByWorker    []int         `json:"-"`
+	Timeline    *timeline.Log `json:"-"`
 }
 
 // Broken names each broken promise, as one sentence, or "" if none was broken.

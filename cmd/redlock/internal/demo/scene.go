@@ -40,6 +40,7 @@ func (s shared) run(ctx context.Context) {
 		take, hold, pause = lock.Lock, [2]time.Duration{rewriteMin, rewriteMax}, [2]time.Duration{idleMin, idleMax}
 	}
 	for ctx.Err() == nil {
+		requested := time.Now()
 		lease, err := take(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -48,7 +49,7 @@ func (s shared) run(ctx context.Context) {
 			}
 			continue
 		}
-		number := s.w.board.sharedGranted(s.w.i, s.write, lease)
+		number := s.w.board.sharedGranted(s.w.i, s.write, lease, requested)
 		sleep(lease.Context(), between(hold[0], hold[1]))
 		s.w.board.sharedEnded(number)
 		s.unlock(ctx, lease)

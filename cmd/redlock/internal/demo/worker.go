@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type worker struct {
 	store  *store
 
 	stallTTL time.Duration
+	keep     atomic.Bool   // set: hold on at the next hold
 	stall    atomic.Bool   // set: stall at the next hold
 	stalled  chan struct{} // closed when that is over
 }
@@ -37,6 +39,10 @@ type worker struct {
 func (w *worker) run(ctx context.Context) {
 	defer w.board.does(w.i, stopped)
 	for ctx.Err() == nil {
+		if w.keep.Load() {
+			w.holdOn(ctx)
+			continue
+		}
 		if w.stall.Load() {
 			if w.oversleep(ctx) {
 				w.stall.Store(false)
@@ -68,6 +74,23 @@ func (w *worker) hold(ctx context.Context) {
 	if err := w.store.write(w.i, lease.Token(), value+1); err != nil {
 		w.board.failed(w.i, err)
 	}
+}
+
+// holdOn holds the lock for longer than a lease, which the client renews meanwhile. The demo kills a member under it.
+func (w *worker) holdOn(ctx context.Context) {
+	lease := w.take(ctx, redlock.AutoRenew(w.stallTTL))
+	if lease == nil {
+		return
+	}
+	w.keep.Store(false)
+	began := time.Now()
+	w.board.say("worker %d holds on to token %d (lease of %v, renewed)", w.i+1, lease.Token(), w.stallTTL)
+	sleep(lease.Context(), 2*w.stallTTL)
+	if lease.Err() == nil {
+		w.board.say("worker %d has held on for %d ms, and unlocks", w.i+1, time.Since(began).Milliseconds())
+	}
+	w.unlockLate(ctx, lease)
+	w.board.larger(fmt.Sprintf("Worker %d holds on, and the client renews its lease", w.i+1), began)
 }
 
 // take waits for the lock; nil: there is nothing to unlock.
@@ -125,13 +148,14 @@ func (w *worker) oversleep(ctx context.Context) bool {
 	var stale *fence.StaleError
 	switch err := w.store.write(w.i, lease.Token(), value+1); {
 	case errors.As(err, &stale):
-		w.board.say("the store refuses %d: it has accepted %d", stale.Token, stale.Highest)
+		w.board.refused(w.i, stale.Token, stale.Highest)
 	case err == nil:
 		w.board.say("VIOLATION: the store has accepted the stale write of worker %d", w.i+1)
 	default:
 		w.board.failed(w.i, err)
 	}
 	w.unlockLate(ctx, lease)
+	w.board.larger(fmt.Sprintf("Worker %d stalls, and its late write is refused", w.i+1), began)
 	return true
 }
 
