@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/judge"
+	"github.com/redquorum/redquorum/internal/timeline"
 )
 
 // appJudge hears what all processes of the random application tell, knows what was done to them, and says what must
@@ -33,7 +34,7 @@ type appJudge struct {
 	asks     map[attemptID]*asking
 	forced   map[string]*forcing // by owner
 	stalls   []stall
-	faults   []string // the last ones
+	log      timeline.Log // faults, the last ones
 	debts    []*debt
 	found    map[string]int
 	grants   int
@@ -78,7 +79,10 @@ func (x *tally) String() string {
 }
 
 // finding is something that must not be.
-type finding struct{ kind, text string }
+type finding struct {
+	kind, text string
+	page       *timeline.Log
+}
 
 type attemptID struct {
 	process int // the number of this very process
@@ -225,6 +229,9 @@ func newAppJudge(members, seats int, report func(finding)) *appJudge {
 	return j
 }
 
+// since is how long the run has lasted.
+func (j *appJudge) since() time.Duration { return time.Duration(judge.Now() - j.began) }
+
 // ms shows a time of the run.
 func (j *appJudge) ms(at int64) string { return fmt.Sprintf("%.3f", float64(at-j.began)/1e9) }
 
@@ -256,7 +263,10 @@ func (j *appJudge) wrong(kind, name, format string, args ...any) {
 	if n := j.names[name]; n != nil {
 		fmt.Fprintf(&b, "\n  %s until then:\n    %s", name, strings.Join(n.past[max(0, len(n.past)-40):], "\n    "))
 	}
-	fmt.Fprintf(&b, "\n  faults until then:\n    %s", strings.Join(j.faults[max(0, len(j.faults)-25):], "\n    "))
+	b.WriteString("\n  faults until then:")
+	for _, m := range j.log.Marks[max(0, len(j.log.Marks)-25):] {
+		fmt.Fprintf(&b, "\n    %.3f %s", m.At.Seconds(), m.Text)
+	}
 	var state []string
 	for i, s := range j.servers {
 		if !s.well(judge.Now() - int64(settled)) {
@@ -271,28 +281,30 @@ func (j *appJudge) wrong(kind, name, format string, args ...any) {
 		}
 	}
 	fmt.Fprintf(&b, "\n  not well: %s", strings.Join(state, ", "))
-	j.report(finding{kind, b.String()})
+	page := j.log
+	page.Title, page.Length, page.Objections = "The random application: "+kind, j.since(), []string{b.String()}
+	j.stream.Draw(&page, name, j.began)
+	j.report(finding{kind, b.String(), page.Part(name, page.Length-10*time.Second)})
 }
 
 // fault notes what is done to the system.
 func (j *appJudge) fault(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.faults = append(j.faults, j.ms(judge.Now())+" "+fmt.Sprintf(format, args...))
-	if len(j.faults) > 200 {
-		j.faults = slices.Delete(j.faults, 0, 100)
-	}
+	j.log.Mark(timeline.Mark{At: j.since(), Text: fmt.Sprintf(format, args...)})
 }
 
 // server and path tell that a fault of a server, or of a path, begins or has ended.
 func (j *appJudge) server(m int, begins bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	began := j.servers[m].until
 	j.servers[m].turn(begins)
 	if begins {
 		j.broke(m)
 	} else {
 		j.wellSince[m] = judge.Now()
+		j.log.Spell(timeline.Spell{Kind: timeline.Faulty, Who: fmt.Sprint("member ", m), From: time.Duration(began - j.began), To: j.since()})
 	}
 }
 
@@ -566,7 +578,6 @@ func (j *appJudge) hear(process int, e appEvent) {
 		j.led(e)
 		j.gap(e.Name, e.At)
 		j.got(id, e.At)
-		delete(j.asks, id)
 		j.grants++
 		j.perSeat[e.Seat]++
 		if e.Text == "adopted" {
@@ -574,6 +585,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 			j.inherit(e)
 		}
 		j.begin(id, e)
+		delete(j.asks, id)
 	case "downgraded":
 		was := j.open[attemptID{process, e.Was}]
 		if was == nil {
@@ -684,9 +696,12 @@ func (j *appJudge) begin(id attemptID, e appEvent) {
 	j.open[id] = &belief{
 		id: id, seat: e.Seat, client: e.Client, until: e.Until, ttl: e.TTL, anew: e.Text == "" || e.Text == "do",
 		adopted: e.Text == "adopted", Hold: judge.Hold{
-			Key: e.Name, Owner: e.Owner, Token: e.Token, From: e.At, Shared: e.Shared,
+			Client: e.Seat, Key: e.Name, Owner: e.Owner, Token: e.Token, From: e.At, Shared: e.Shared,
 			Who: fmt.Sprintf("seat %d (process %d, attempt %d, %s)", e.Seat, id.process, e.Attempt, e.Sort),
 		}}
+	if a := j.asks[id]; a != nil {
+		j.open[id].Asked = a.at
+	}
 	j.stream.Begin(e.Name, fmt.Sprint(id), e.At)
 }
 

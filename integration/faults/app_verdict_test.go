@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/internal/timeline"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -25,11 +26,12 @@ type hearing struct {
 	t     *testing.T
 	zero  int64 // the times of told events count from there
 	texts []string
+	page  *timeline.Log // of the last one
 }
 
 func newHearing(t *testing.T) *hearing {
 	h := &hearing{t: t}
-	h.appJudge = newAppJudge(3, 3, func(f finding) { h.texts = append(h.texts, f.text) })
+	h.appJudge = newAppJudge(3, 3, func(f finding) { h.texts, h.page = append(h.texts, f.text), f.page })
 	h.zero = h.began
 	for seat := range h.seats {
 		h.fresh(seat+1, []int{seat})
@@ -155,6 +157,9 @@ func TestJudgeOfReadersAndWriters(t *testing.T) {
 			h := newHearing(t)
 			x.history(h)
 			h.only(x.kind, x.n)
+			if x.kind == "two holders" {
+				require.Len(t, h.page.CloseUps, 1, "both are drawn")
+			}
 		})
 	}
 }

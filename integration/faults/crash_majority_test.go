@@ -127,7 +127,11 @@ func forgetHolder(t *testing.T, guard redlock.RestartGuard, ttl time.Duration, x
 			left.Round(time.Millisecond), time.Duration(second.From-first.To).Round(time.Millisecond))
 		require.Less(t, second.From, second.To)
 		require.NoError(t, next.Unlock(t.Context()))
-		return judge.Check([]judge.Hold{first, second})
+		v := judge.Check([]judge.Hold{first, second})
+		if !v.Clean() { // with the guard off, as it must be
+			t.Log(judge.Leave(judge.Timeline(t.Name(), []judge.Hold{first, second}, v)))
+		}
+		return v
 	}
 }
 

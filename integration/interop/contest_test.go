@@ -136,10 +136,13 @@ func exclude(t *testing.T, all []belief) {
 	for _, b := range all {
 		holds = append(holds, judge.Hold{
 			Client: b.by, Key: fmt.Sprint("k#", b.Slot), Owner: b.Lease, Who: fmt.Sprint("process ", b.by),
-			Token: b.Token, From: b.From, To: b.To, Shared: b.Shared,
+			Token: b.Token, From: b.From, To: b.To, Shared: b.Shared, Asked: b.Asked,
 		})
 	}
 	v := judge.Check(holds)
+	if !v.Clean() {
+		t.Log(judge.Leave(judge.Timeline(t.Name(), holds, v)))
+	}
 	require.True(t, v.Clean(), "%s", v)
 }
 
