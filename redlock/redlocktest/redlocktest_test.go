@@ -2,11 +2,7 @@ package redlocktest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,37 +14,6 @@ import (
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
-
-// nightly is a job as a user would write it.
-func nightly(ctx context.Context, client *redlock.Client) error {
-	return client.Mutex("nightly").Do(ctx, func(ctx context.Context, _ *redlock.Lease) error {
-		<-ctx.Done() // it works
-		return context.Cause(ctx)
-	})
-}
-
-func TestJobStopsWhenItsLeaseIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := redlocktest.New(t, 3)
-		stopped := make(chan error, 1)
-		go func() { stopped <- nightly(t.Context(), d.Client) }()
-		d.Await("nightly")
-		d.Take("nightly")
-		if err := <-stopped; !errors.Is(err, redlock.ErrLost) {
-			t.Fatal(err)
-		}
-	})
-}
-
-// The test that docs/testing.md shows is the one above.
-func TestPageShowsATestThatPasses(t *testing.T) {
-	ours := rt.Must(os.ReadFile("redlocktest_test.go"))(t)
-	_, code, found := strings.Cut(string(ours), "\nfunc TestJobStopsWhenItsLeaseIsLost(")
-	require.True(t, found)
-	code, _, _ = strings.Cut(code, "\n}\n")
-	page := rt.Must(os.ReadFile(filepath.Join("..", "..", "docs", "testing.md")))(t)
-	require.Contains(t, string(page), "func TestJobStopsWhenItsLeaseIsLost("+code+"\n}\n")
-}
 
 // fake runs a test in a bubble with three members.
 func fake(t *testing.T, test func(t *testing.T, d *redlocktest.Deployment), cfg ...redlock.Config) {
