@@ -22,7 +22,7 @@ func (s *session) submitLocked(note uint8, calls []*member.Call) error {
 	before, size := s.line.InFlight()
 	late, looks := false, false
 	for _, c := range calls {
-		size += int64(len(c.Cmd) + len(now.tag))
+		size += int64(line.Size(c, now.tag))
 		late = late || c.Late
 		looks = looks || !c.Unlooked
 	}

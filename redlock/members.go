@@ -27,7 +27,7 @@ type MemberInfo struct {
 	Silent ability.Silence
 
 	// ClockAhead is how far the member's wall clock was ahead of this machine's at the last look,
-	// about a PingInterval ago, or up to 80 while the client was idle. ClockWithin is its uncertainty,
+	// about a PingInterval ago, or up to ten while the client was idle. ClockWithin is its uncertainty,
 	// half a round trip, and 0 if nothing is known. Leases rest on the rates of clocks and not on their readings.
 	ClockAhead, ClockWithin time.Duration
 }

@@ -195,16 +195,5 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained b
 	return resp.AppendBulk(b, tag)
 }
 
-// Size is the number of bytes of a call that travels alone.
-func Size(c *member.Call, tag string) int {
-	if c.Tagged {
-		return len(c.Cmd) + tagSize(tag)
-	}
-	return len(c.Cmd)
-}
-
-// tagSize is the length of tag as a RESP bulk string.
-func tagSize(tag string) int {
-	var digits [20]byte
-	return len("$\r\n\r\n") + len(strconv.AppendInt(digits[:0], int64(len(tag)), 10)) + len(tag)
-}
+// Size is about how many bytes a call is that travels alone.
+func Size(c *member.Call, tag string) int { return len(c.Cmd) + len(tag) }

@@ -19,7 +19,7 @@ const keepBuffer = 1 << 20
 // Entry is one call in line.
 type Entry struct {
 	Call *member.Call
-	Size int // bytes, as written
+	Size int // about how many bytes
 	// Together is how many calls, from this one on, are one command: their answers come as one. It is known when they are
 	// encoded, and 0 for all others.
 	Together int32
@@ -50,20 +50,6 @@ type Line struct {
 	batch []Entry
 	next  int
 }
-
-// InFlight counts the calls and bytes in line.
-func (l *Line) InFlight() (calls int, size int64) {
-	return int(l.queued - l.answered.Load()), l.queuedBytes - l.answeredBytes.Load()
-}
-
-// Queued counts the calls that have ever entered the line.
-func (l *Line) Queued() uint64 { return l.queued }
-
-// Answered counts the calls that have left the line. It needs no mutex.
-func (l *Line) Answered() uint64 { return l.answered.Load() }
-
-// Unsent counts the calls that Take has not returned yet, and bytes of them.
-func (l *Line) Unsent() (calls uint64, encoded int) { return l.queued - l.sent, len(l.buf) }
 
 // Empty reports whether there is nothing to take: nothing waits to be written, or somebody writes, who looks again.
 func (l *Line) Empty() bool { return l.taken || len(l.buf) == 0 && len(l.items) == 0 }
