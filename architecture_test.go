@@ -181,6 +181,19 @@ func TestScriptsThatAreNotTrustedWriteNoVote(t *testing.T) {
 	}
 }
 
+// What of a node is not trusted decides when to connect, to write and to look, and what to say. It makes no answer of anything,
+// hands on no message, and changes neither what a vote is judged by nor the order of calls.
+func TestFilesThatAreNotTrustedMakeNoVote(t *testing.T) {
+	for _, file := range rt.Must(filepath.Glob("node/*.go"))(t) {
+		name := strings.TrimSuffix(filepath.Base(file), ".go")
+		if !strings.HasSuffix(name, "_test") && !slices.Contains(strings.Fields(trusted["node"]), name) {
+			text := string(rt.Must(os.ReadFile(file))(t))
+			require.NotRegexp(t, `Outcome = member\.Answered|finish\(.*member\.Answered|\.Push\(|Gen(\+\+| = )|\.(tag|standing) = `, text, file)
+			require.NotRegexp(t, `\.line\.(Again|AddGroup|Take|Give)\(|\blineUpLocked\(|s\.link\.write\(`, text, file)
+		}
+	}
+}
+
 // What the search of all schedules may do to votes is done by nothing else.
 func TestOnlyTheProbeOfAnAttemptOpensItsVotes(t *testing.T) {
 	for _, file := range rt.Must(filepath.Glob("redlock/internal/wait/*.go"))(t) {

@@ -15,7 +15,7 @@
 //	Submit -> line and write buffer, one critical section (submit.go, internal/line)
 //	       -> encoded, alone or with its neighbours (join.go, internal/line)
 //	       -> written by its caller, by a neighbour or by the flusher (write.go, send.go, link.go)
-//	       -> answered in order by the reader (read.go, parse.go, classify.go) -> Sink.Done
+//	       -> answered in order by the reader (read.go, parse.go; repair.go for an error) -> Sink.Done
 //
 // and of a connection:
 //
