@@ -22,7 +22,8 @@ type Judge interface {
 // Start copies it into the round, where all calls share it, so the caller may reuse its buffer.
 type Question struct {
 	Op string // for the Judge and for errors
-	// Sent was taken before the first call was submitted: validity counts from here.
+	// Sent was taken before the first call was submitted: validity counts from here. The round has it, or the instant at
+	// which it began, if that was earlier.
 	Sent time.Time
 	TTL  time.Duration // what the question asks for, and for how long after Sent an answer is of use; 0: always
 	To   memberset.Set // the members asked; the others count as lost votes
@@ -114,6 +115,9 @@ func (p *Rounds) prepare(members []member.Member, q *Question) *Round {
 		r.calls, r.votes, r.errs = make([]member.Call, n), make([]Vote, n), make([]error, n)
 	}
 	r.Question, r.members = *q, members
+	if now := time.Now(); r.Sent.After(now) {
+		r.Sent = now
+	}
 	r.cmd = append(r.cmd[:0], q.Cmd...)
 	r.Cmd = r.cmd
 	asked := q.To.Len()

@@ -182,6 +182,11 @@ func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	nobody := new(Rounds).Start(ms, &Question{Need: 2, Judge: &judge{}})
 	decided(t, nobody, 0, Lost)
 	nobody.Free()
+
+	from := time.Now()
+	late := new(Rounds).Start(ms, &Question{Need: 2, Sent: from.Add(time.Hour), Judge: &judge{}})
+	defer late.Free()
+	require.WithinRange(t, late.Sent, from, time.Now(), "no later than it begins")
 }
 
 func TestRoundsAreRecycledClean(t *testing.T) {
