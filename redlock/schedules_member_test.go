@@ -270,7 +270,7 @@ var scriptGuards = map[string][]luaEdit{
 	// A downgrade makes a reader of a writer that wishes for the vote.
 	"wishReads": {{&script.RWDowngrade, "'0.25', '0.25', 'BYSCORE'", "'0.25', '0.5', 'BYSCORE'"}},
 	// An adoption ends between the new owner and the former, and both have the vote.
-	"adoptTwice":   {{&script.Adopt, ", unpack(had and {former, v[1] and '999999999999999' or '0'} or {})", ""}},
+	"adoptTwice":   {{&script.Adopt, ", former, '0')", ")"}},
 	"permitsTwice": {{&script.SemAdopt, "former, '0', '.', '0', unpack(set))", "'.', '0', unpack(set))"}},
 	// A member that has given its vote to a waiter forgets that the holder wants it.
 	"wishForgets": {{nil, "  register(owner, ttl, ttl + 0)\n  redis.call('ZADD', KEYS[4], place, owner)", ""}},
@@ -336,7 +336,7 @@ func scriptStage(without []string) *redistest.Stage {
 			}
 		}
 	}
-	for _, sc := range []*script.Script{&script.Adopt, &script.SemAdopt} {
+	for _, sc := range []*script.Script{&script.Adopt, &script.RWAdopt, &script.SemAdopt} {
 		for n := range stopsMost {
 			scripts[stoppedName(sc.SHA, n)] = fmt.Sprintf(stoppedWrite, n) + scripts[sc.SHA]
 		}
@@ -368,6 +368,7 @@ var parsed = map[string]struct {
 	script.RWRejoin.SHA:    {scriptCall{op: opRejoin}, 7, "owner ttl token"},
 	script.RWDowngrade.SHA: {scriptCall{op: opDowngrade}, 7, "owner ttl"},
 	script.Adopt.SHA:       {scriptCall{op: opAdopt}, 8, "owner ttl former"},
+	script.RWAdopt.SHA:     {scriptCall{op: opAdopt}, 8, "owner ttl former"},
 	script.SemAdopt.SHA:    {scriptCall{op: opAdopt}, 7, "owner ttl former lease"},
 	script.FairAcquire.SHA: {scriptCall{op: opAcquire, fair: true}, 7, "owner ttl"},
 	script.FairWait.SHA:    {scriptCall{op: opWait, fair: true}, 7, "owner ttl entry ticket"},

@@ -13,6 +13,7 @@ var (
 	RWRejoin    = newScript("rw_rejoin.lua")
 	RWForce     = newScript("rw_force.lua")
 	RWPeek      = newScript("rw_peek.lua")
+	RWAdopt     = newScript("rw_adopt.lua")
 )
 
 // These are the scripts of the exclusive lock that serves strictly in order, where they differ.
@@ -57,7 +58,7 @@ var (
 // Own returns the scripts that a member must know, with those of the exclusive lock before the others.
 func Own() []Script {
 	return append(First(),
-		RWRead, RWAwait, RWWait, RWRelease, RWDowngrade, RWRaise, RWExtend, RWRejoin, RWForce, RWPeek,
+		RWRead, RWAwait, RWWait, RWRelease, RWDowngrade, RWRaise, RWExtend, RWRejoin, RWForce, RWPeek, RWAdopt,
 		FairAcquire, FairWait, FairRelease, FairYield,
 		Proclaim, Observe,
 		LatchArrive, LatchAwait, LatchRead, LatchDelete, BarrierWait,

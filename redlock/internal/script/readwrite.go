@@ -36,7 +36,7 @@ var reading = dialect{
 	rejoin:    call{script: &RWRejoin, shared: 2, reach: withQueue, args: 3},
 	peek:      writing.peek,
 	force:     writing.force,
-	adopt:     adopting,
+	adopt:     call{script: &RWAdopt, shared: 2, reach: withRecord, args: 3},
 	downgrade: call{script: &RWDowngrade, shared: 2, reach: withQueue, args: 2},
 	extend:    &RWExtend,
 	watched:   true,
