@@ -114,8 +114,8 @@ var trusted = map[string]string{
 	"redlock":                 "hold lease renewal states",
 	"redlock/internal/permit": "permit",
 	"redlock/internal/script": "catalog frame lock push reply",
-	"redlock/internal/script/lua": "acquire adopt base batch buried extend give grant hand lengthen mine pass push raise rejoin release stand " +
-		"time vote wait yield",
+	"redlock/internal/script/lua": "acquire adopt base batch draw extend give grant hand lengthen mine own pass push raise rejoin release " +
+		"stand time vote wait yield",
 	// parse: what a reply says. link: every byte once, in order. send: one write at a time. submit: a call goes in line with the
 	// tag and the state of one moment, behind the look that it needs. read: the answer goes to the first call, and an error is
 	// no vote. published: state, generation and tag change together. hear: a message is of the memory that it came from.
@@ -128,7 +128,7 @@ var trusted = map[string]string{
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 7060
+const trustedLines = 6745
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
@@ -150,8 +150,8 @@ func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
 	require.LessOrEqual(t, perFolder["redlock/internal/core"], 900)
 }
 
-// What the scripts of a mutex include besides decides who waits, who is next and what is told. It writes to the queue and to the
-// waiters alone, so a mistake there costs order or time, and gives nobody a vote.
+// What the scripts of a mutex include besides decides who waits, who is next and what is told, how an error is worded, and what a
+// person took by force. It writes to the queue and to the waiters alone, so a mistake there costs order or time, and gives nobody a vote.
 func TestScriptsThatAreNotTrustedWriteNoVote(t *testing.T) {
 	text := map[string]string{}
 	var read func(name string)

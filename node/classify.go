@@ -15,9 +15,9 @@ import (
 // They were seen on Redis 6.2, 7.0, 7.2, 7.4 and 8.2, and on Valkey 8.0, 8.1, 9.0 and 9.1; a
 // version that words one anew fails the tests of make test SERVER=…
 //
-//	a key that moved away while a script ran   phrases; interrupted in cluster/redirect.go; base.lua and batch.lua
-//	a cluster that is down, a slot of nobody   phrases; unserved in cluster/redirect.go; batch.lua
-//	keys of two slots in one call              raised in batch.lua of redlock/internal/script
+//	a key that moved away while a script ran   phrases; interrupted in cluster/redirect.go; base.lua and refused.lua
+//	a cluster that is down, a slot of nobody   phrases; unserved in cluster/redirect.go; refused.lua
+//	keys of two slots in one call              worded in refused.lua of redlock/internal/script
 //	an ACL's refusal inside a script           denials
 //	where in a script an error arose           withoutPosition, wrappers, lineOf
 //	arguments of a command that is unknown     withoutArguments

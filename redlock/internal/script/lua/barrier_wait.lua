@@ -98,7 +98,7 @@ if mine or not known then
   end
 end
 redis.call('HSET', KEYS[1], 'r', ARGV[2], 'k', ARGV[3], 's', whole(s), 'd', whole(d), 'o', open and '1' or '0', 'p', whole(p), 'q', whole(q), 'f', known and '1' or '0', unpack(fields))
--- What stays without an end would stay for ever: see own in grant.lua.
+-- What stays without an end would stay for ever: see own.lua.
 local lives = redis.call('PTTL', KEYS[1])
 if lives < ARGV[4] * 0.9 and type(redis.pcall('PEXPIRE', KEYS[1], ARGV[4])) == 'table' then
   if lives == -1 then redis.call('DEL', KEYS[1]) end

@@ -1,5 +1,5 @@
 -- Resolves a split of a fair lock: all members give to the same owner, the one whose ticket is the smallest. (Not to a waiter
--- that has missed a heartbeat, as in hand.lua.) Where somebody waits whose client does not know tickets, they give to the one
+-- that has missed a heartbeat, as in first.lua.) Where somebody waits whose client does not know tickets, they give to the one
 -- whose name hashes lowest, as that client's yield does: the two orders could keep a split for ever. But who holds the lock comes first.
 --   ARGV[2] owner   ARGV[3] the token of the vote it yields   ARGV[4] TTL of a grant, ms
 --   ARGV[5] lifetime of the entry, ms   ARGV[6] the owner's ticket, or its place here before one is agreed; '0': not known

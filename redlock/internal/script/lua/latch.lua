@@ -26,7 +26,7 @@ end
 
 local function whole(n) return string.format('%.0f', n) end
 
--- Writes all that has changed in one command. What stays without an end would stay for ever: see own in grant.lua.
+-- Writes all that has changed in one command. What stays without an end would stay for ever: see own.lua.
 local function write(ids)
   local opens = not open and k > 0 and s >= k
   open = open or opens

@@ -35,8 +35,8 @@ local function writer()
   return first
 end
 
--- Begins a phase, and gives it an end, though who had the lock before had a later one: see own in
--- grant.lua. Then the readers are written, each with its end.
+-- Begins a phase, and gives it an end, though who had the lock before had a later one: see
+-- own.lua. Then the readers are written, each with its end.
 local function begin(t, ttl, ...)
   redis.call('HSET', KEYS[1], 'r', t .. ' ' .. t .. ' ' .. tag, ...)
   if type(redis.pcall('PEXPIRE', KEYS[1], ttl)) == 'table' then

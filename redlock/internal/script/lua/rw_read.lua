@@ -17,7 +17,7 @@ if left == -2 then
   if not n then return why end
   local t = string.format('%.0f', n)
   redis.call('HSET', KEYS[1], 'r', t .. ' ' .. t .. ' ' .. tag, owner, over)
-  if type(redis.pcall('PEXPIRE', KEYS[1], ttl)) == 'table' then -- see own in grant.lua
+  if type(redis.pcall('PEXPIRE', KEYS[1], ttl)) == 'table' then -- see own.lua
     redis.call('DEL', KEYS[1])
     redis.call('PEXPIRE', KEYS[1], ttl)
     return redis.error_reply('ERR a vote could not be given an end')

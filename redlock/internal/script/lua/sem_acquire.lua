@@ -30,7 +30,7 @@ if ARGV[7] == '1' and redis.call('EXISTS', KEYS[4]) == 0 then
           return has
         end
         redis.call('HSET', KEYS[1], ARGV[2], deadline .. ' ' .. has, want, ARGV[2], '.', deadline .. '', '-', deadline + ARGV[3] .. '')
-        if type(redis.pcall('PEXPIRE', KEYS[1], 2 * ARGV[3] + 1)) == 'table' then -- see own in grant.lua
+        if type(redis.pcall('PEXPIRE', KEYS[1], 2 * ARGV[3] + 1)) == 'table' then -- see own.lua
           redis.call('DEL', KEYS[1])
           redis.call('PEXPIRE', KEYS[1], '1')
           return redis.error_reply('ERR a vote could not be given an end')

@@ -18,12 +18,12 @@ local function find(want, limit, n, taken)
   end
 end
 
--- The next token of a slot, as in grant.lua. A slot has a counter of its own, so that those of the members stay in step.
+-- The next token of a slot, as in draw.lua. A slot has a counter of its own, so that those of the members stay in step.
 local function count(slot)
   local bucket = ARGV[1] .. '.' .. slot % 256
   local n = redis.call('HINCRBY', KEYS[2], bucket, '1')
   if n == 1 then
-    redis.call('HDEL', KEYS[2], bucket) -- see vote.lua
+    redis.call('HDEL', KEYS[2], bucket) -- see draw.lua
     local id = string.match(ARGV[#ARGV], '^[^/]*')
     if id ~= '' and redis.call('HGET', KEYS[3], 'id') ~= id then return nil, redis.error_reply('FORGOT marker') end
     n = time[1] * 1000000 + time[2]
@@ -65,7 +65,7 @@ local function write(owner, slots, tokens, ttl, record)
   end
   earliest = math.min(earliest, deadline)
   redis.call('HSET', KEYS[1], owner, text(deadline) .. has, '.', text(earliest), '-', text(over), unpack(set))
-  if new and type(redis.pcall('PEXPIRE', KEYS[1], text(2 * (deadline - ms) + 1))) == 'table' then -- see own in grant.lua
+  if new and type(redis.pcall('PEXPIRE', KEYS[1], text(2 * (deadline - ms) + 1))) == 'table' then -- see own.lua
     redis.call('DEL', KEYS[1])
     redis.call('PEXPIRE', KEYS[1], '1')
     error('ERR a vote could not be given an end', 0)

@@ -126,7 +126,7 @@ end
 
 -- Gives a slot that is given up, and free: to who wishes for it; to the hint; to the first in the slot's lane; else to the one of
 -- the first eight whose hash with the slot is the lowest, so that all members choose the same. A waiter that has missed a
--- heartbeat comes last: see hand.lua. Where the first in line needs several, nobody passes it. Returns whether somebody has the
+-- heartbeat comes last: see first.lua. Where the first in line needs several, nobody passes it. Returns whether somebody has the
 -- slot; nil or false and an error, where it may not be counted.
 local function serve(slot, hint)
   local done, why = grant(slot)
