@@ -49,7 +49,7 @@ const (
 // electionKind is the kind of Client.Election. It has the keys and scripts of a mutex.
 var electionKind = kind{
 	name: KindElection, lock: script.Exclusive, rules: &wait.Exclusive, width: 1, format: 2,
-	hooks: electionHooks{},
+	extra: noExtra{}, hooks: electionHooks{},
 }
 
 var _ = register(&electionKind)

@@ -15,6 +15,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
@@ -88,11 +89,12 @@ func ParseHandoff(secret string) (Handoff, error) {
 	if k == nil || k.format != w.Format {
 		return Handoff{}, badInput("handoff", "a lease of a kind that this version does not know")
 	}
+	held, _ := permit.Parse(w.Permits)
 	t := terms{
 		kind: k, ttl: time.Duration(w.TTL) * time.Millisecond, renew: w.Renew, maxHold: time.Duration(w.MaxMS) * time.Millisecond,
-		extra: k.handedOver(w.Permits, w.Limit),
+		extra: k.extra.with(held, w.Limit),
 	}
-	if has := t.more().has(); t.extra == nil || k.fits(&t) != nil || has != nil && uint64(has[0].Token) != w.Token {
+	if has := t.extra.has(); t.extra.fits(&t) != nil || len(has) != len(held) || has != nil && uint64(has[0].Token) != w.Token {
 		return Handoff{}, badInput("handoff", "not a lease, or one of another version")
 	}
 	return Handoff{key: string(w.Key), owner: &w.Owner, token: w.Token, terms: t}, nil

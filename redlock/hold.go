@@ -80,7 +80,7 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	h.settledLocked()
 	h.mu.Unlock()
 	if ans.Limit != 0 {
-		h.terms.kind.told(h, ans.Limit)
+		h.terms.kind.heard(h, report{member: i, limit: ans.Limit})
 	}
 	if ans.N < 0 && (r.Op == opAcquire || r.Op == opWait) {
 		h.c.contended(h.terms.kind.line(h.name()), ans.At)
@@ -160,7 +160,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	signal(wake)
 	switch {
 	case counts && regained:
-		h.terms.kind.regained(h, i)
+		h.terms.kind.heard(h, report{member: i, regained: true})
 	case counts && !regained:
 		h.c.woken(h.traced, h.lock(), WokenByGrant)
 	}

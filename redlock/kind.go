@@ -24,8 +24,8 @@ type kind struct {
 	lock func(name string) script.Lock
 	// rules say what a split comes to, and who succeeds.
 	rules *wait.Rules
-	// strict is the same lock, taken in strict order; nil: it is so already, or there is none.
-	strict *kind
+	// shared says that Redisson has such locks: see Config.Interop.
+	shared bool
 	// width is how many callers of one client ask the members for one name at a time: at least 1.
 	width int
 	// space sets the names of the kind apart from those of the mutex in what a client keeps by name;
@@ -38,33 +38,25 @@ type kind struct {
 	together bool
 	// weaker is the kind that a downgrade makes of a lease; nil: there is none.
 	weaker *kind
+	// lapses says that a lease of a fixed TTL may end by itself: nobody is told that it was lost.
+	lapses bool
+	// extra is what terms of the kind have besides if a caller says nothing.
+	extra extra
 
 	hooks
 }
 
 // hooks are what a kind does at points of the engine. A kind embeds plain, and has those of its own.
 type hooks interface {
-	// shared makes a lock of the kind in the dialect that Redisson shares, if there is one.
-	shared(name string) (l script.Lock, ok bool)
-	// fits explains why no lock of the kind has such terms.
-	fits(t *terms) error
-	// handedOver reads what a handoff says besides; nil: it is none of the kind.
-	handedOver(permits string, slots int) extra
 	// obtain gets a lock for a caller whose owner has none.
 	obtain(c *Client, ctx, in context.Context, w want) (*Lease, result, error)
 	// held is told of each lease that an attempt has made.
 	held(l *lease)
-	// word is told each number above 0 that a member says of a lease in a renewal that was sent at that time. It is a yes.
-	word(l *lease, member int, word int64, sent time.Time)
+	// heard is told what a member says of a hold besides.
+	heard(h *hold, r report)
 	// renewed is told of a lease that a majority have just renewed, on the goroutine that has read
 	// the deciding answer.
 	renewed(l *lease)
-	// behind is told when a member says that another owner waits behind a vote of the hold.
-	behind(h *hold)
-	// regained is told of a vote that a member has given back, which the lease has wished for.
-	regained(h *hold, member int)
-	// told is told of a limit that a member has stored.
-	told(h *hold, stored int64)
 	// mend brings members into step whose votes are not those of the lease. Nobody waits for it.
 	mend(h *hold, to memberset.Set, token int64, now time.Time)
 	// ending is told before the release of a hold is submitted to those members. late is that of the release.
@@ -73,31 +65,24 @@ type hooks interface {
 	left(h *hold)
 }
 
+// report is what a member says of a hold besides: one of these.
+type report struct {
+	member   int
+	waiter   string    // another owner that waits behind a vote of the hold; "": nobody
+	limit    int64     // that the member has stored; 0: none
+	regained bool      // it has given back a vote that the lease has wished for
+	renewal  int64     // the number above 0 that it says of the lease in a renewal, which is a yes; 0: it is of no renewal
+	sent     time.Time // when that renewal was sent
+}
+
 // plain are the hooks of a kind that needs none.
 type plain struct{}
 
-func (plain) shared(string) (l script.Lock, ok bool) { return l, false }
-
-func (plain) fits(*terms) error { return nil }
-
-func (plain) handedOver(permits string, _ int) extra {
-	if _, some := permit.Parse(permits); some {
-		return nil
-	}
-	return noExtra{}
-}
-
 func (plain) held(*lease) {}
 
-func (plain) word(*lease, int, int64, time.Time) {}
+func (plain) heard(*hold, report) {}
 
 func (plain) renewed(*lease) {}
-
-func (plain) behind(*hold) {}
-
-func (plain) regained(*hold, int) {}
-
-func (plain) told(*hold, int64) {}
 
 func (plain) mend(h *hold, to memberset.Set, token int64, now time.Time) {
 	h.raise(to, token, now, true).Free()
@@ -107,23 +92,34 @@ func (plain) ending(*hold, memberset.Set, bool) {}
 
 func (plain) left(*hold) {}
 
+// followed is called when a member that has a vote of the hold has named a waiter, or nobody.
+func (h *hold) followed(waiter string) {
+	if len(waiter) > 1 {
+		h.terms.kind.heard(h, report{waiter: waiter})
+	}
+}
+
 // extra is what the terms of a kind have besides.
 type extra interface {
+	// fits explains why no lock of the kind has such terms.
+	fits(t *terms) error
 	// wide is how many callers of one client ask the members for one name at a time, in place of the width of the kind.
 	wide(width int) int
 	// asks adds to a lock what its calls say besides.
 	asks(l script.Lock) script.Lock
 	// bounds adds to what a ballot is to know.
 	bounds(b *wait.Terms)
-	// has is what a lease has that was handed off, and with returns the extra of one that has it.
+	// has is what a lease has that was handed off, and with returns the extra of one that has it, of so many slots.
 	has() permit.List
-	with(held permit.List) extra
+	with(held permit.List, slots int) extra
 	// slots is how many there are.
 	slots() int
 }
 
 // noExtra is that of kinds whose terms have nothing besides.
 type noExtra struct{}
+
+func (noExtra) fits(*terms) error { return nil }
 
 func (noExtra) wide(width int) int { return width }
 
@@ -133,7 +129,7 @@ func (noExtra) bounds(*wait.Terms) {}
 
 func (noExtra) has() permit.List { return nil }
 
-func (noExtra) with(permit.List) extra { return noExtra{} }
+func (noExtra) with(permit.List, int) extra { return noExtra{} }
 
 func (noExtra) slots() int { return 0 }
 
@@ -156,10 +152,8 @@ func kindOf(name Kind) *kind {
 
 // within explains why a configuration does not have the kind.
 func (k *kind) within(c *Config) error {
-	if c.Interop {
-		if _, shares := k.shared(""); !shares {
-			return fmt.Errorf("with Config.Interop there are mutexes only: other kinds are not Redisson's")
-		}
+	if c.Interop && !k.shared {
+		return fmt.Errorf("with Config.Interop there are mutexes only: other kinds are not Redisson's")
 	}
 	return nil
 }
@@ -167,10 +161,8 @@ func (k *kind) within(c *Config) error {
 // of is the lock of a name as some terms ask for it, in the dialect of a configuration.
 func (k *kind) of(name string, c *Config, t *terms) script.Lock {
 	key := c.keyOf(name)
-	if c.Interop {
-		if l, ok := k.shared(key); ok {
-			return l
-		}
+	if c.Interop && k.shared {
+		return script.ExclusiveWithRedisson(key)
 	}
 	return t.more().asks(k.lock(key))
 }
@@ -219,7 +211,7 @@ func (t *terms) more() extra {
 
 // with returns the terms of a lease that has what is held.
 func (t terms) with(held permit.List) terms {
-	t.extra = t.more().with(held)
+	t.extra = t.more().with(held, t.more().slots())
 	return t
 }
 
@@ -231,7 +223,7 @@ func (t *terms) check(c *Config) error {
 	if err := duration.Check(t.maxHold); err != nil {
 		return fmt.Errorf("MaxHold %w", err)
 	}
-	if err := t.kind.fits(t); err != nil {
+	if err := t.more().fits(t); err != nil {
 		return err
 	}
 	return t.kind.within(c)

@@ -39,7 +39,7 @@ func (m *Mutex) key() string { return m.c.cfg.keyOf(m.name) }
 
 // init is mutex for memory that is there.
 func (m *Mutex) init(c *Client, k *kind, name string, opts []LockOption) {
-	*m = Mutex{c: c, name: name, terms: terms{kind: k, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold, extra: noExtra{}}}
+	*m = Mutex{c: c, name: name, terms: terms{kind: k, ttl: c.cfg.TTL, renew: true, maxHold: c.cfg.MaxHold, extra: k.extra}}
 	apply(&m.terms, opts)
 }
 
@@ -162,14 +162,7 @@ func afterwards(err error, ends ...error) error {
 
 // exclusive is the kind of Client.Mutex.
 var exclusive = kind{
-	name: KindMutex, lock: script.Exclusive, rules: &besideReaders, strict: &fair, width: 1, format: 1, hooks: sharedMutex{},
-}
-
-// sharedMutex shares a mutex with Redisson.
-type sharedMutex struct{ plain }
-
-func (sharedMutex) shared(name string) (script.Lock, bool) {
-	return script.ExclusiveWithRedisson(name), true
+	name: KindMutex, lock: script.Exclusive, rules: &besideReaders, width: 1, format: 1, shared: true, extra: noExtra{}, hooks: plain{},
 }
 
 // The rules of kinds without readers, as they are if others have readers of the same name.
@@ -180,7 +173,7 @@ var (
 
 // fair is the kind of Client.Mutex with Fair. The members order all callers, so each of them asks.
 var fair = kind{
-	name: KindFair, lock: script.Fair, rules: &fairBesideReaders, width: math.MaxInt, format: 2, hooks: plain{},
+	name: KindFair, lock: script.Fair, rules: &fairBesideReaders, width: math.MaxInt, format: 2, extra: noExtra{}, hooks: plain{},
 }
 
 var _, _ = register(&exclusive), register(&fair)
@@ -201,10 +194,10 @@ var _, _ = register(&exclusive), register(&fair)
 // that Redisson shares (Config.Interop) has no strict order, so there calls return ErrInput.
 func Fair() LockOption {
 	return func(t *terms) {
-		switch {
-		case t.kind.strict != nil:
-			t.kind = t.kind.strict
-		case t.kind.name != KindFair:
+		switch t.kind {
+		case &exclusive, &fair:
+			t.kind = &fair
+		default:
 			t.unfit = "Fair"
 		}
 	}

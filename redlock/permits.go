@@ -31,7 +31,8 @@ const (
 
 // permitKind is the kind of Semaphore.
 var permitKind = kind{
-	name: KindSemaphore, lock: script.Semaphore, rules: &wait.Permits, width: permitWidth, format: 2, space: ownNames + "s", hooks: permitHooks{},
+	name: KindSemaphore, lock: script.Semaphore, rules: &wait.Permits, width: permitWidth, format: 2, space: ownNames + "s",
+	lapses: true, extra: &permitTerms{want: -1}, hooks: permitHooks{},
 }
 
 var _ = register(&permitKind)
@@ -56,9 +57,9 @@ type permitTerms struct {
 
 func (p *permitTerms) has() permit.List { return p.held }
 
-func (p *permitTerms) with(held permit.List) extra {
+func (p *permitTerms) with(held permit.List, slots int) extra {
 	other := *p
-	other.held = held
+	other.limit, other.n, other.held = slots, len(held), held
 	return &other
 }
 
@@ -72,19 +73,8 @@ func (p *permitTerms) asks(l script.Lock) script.Lock {
 
 func (p *permitTerms) bounds(b *wait.Terms) { b.Slots, b.Gate = p.n, p.gate }
 
-func (permitHooks) handedOver(held string, slots int) extra {
-	l, ok := permit.Parse(held)
-	if !ok {
-		return nil
-	}
-	return &permitTerms{limit: slots, n: len(l), want: -1, held: l}
-}
-
-func (permitHooks) fits(t *terms) error {
-	p, ok := t.extra.(*permitTerms)
+func (p *permitTerms) fits(t *terms) error {
 	switch {
-	case !ok:
-		return fmt.Errorf("permits of no semaphore")
 	case p.limit < 1 || p.limit > maxLimit:
 		return fmt.Errorf("the limit is %d, must be between 1 and %d", p.limit, maxLimit)
 	case p.n < 1 || p.n > maxPermits:
@@ -217,8 +207,8 @@ func (permitHooks) mend(h *hold, to memberset.Set, _ int64, _ time.Time) {
 	h.regain(to, h.terms.ttl, 0)
 }
 
-// told notes a stored limit that a member has told.
-func (permitHooks) told(h *hold, stored int64) { limitsOf.of(h.c).put(h.name(), stored) }
+// heard notes a stored limit that a member has told.
+func (permitHooks) heard(h *hold, r report) { limitsOf.of(h.c).put(h.name(), r.limit) }
 
 // left notes which slot the client gives back.
 func (permitHooks) left(h *hold) {

@@ -442,19 +442,19 @@ func readBehind(h *hold) {
 }
 
 // readWord is told what a member says in a renewal.
-func readWord(l *lease, member int, word int64, sent time.Time) {
+func readWord(h *hold, member int, word int64, sent time.Time) {
 	if word == script.NotDowngraded {
-		l.hold.downgradeAt(member)
+		h.downgradeAt(member)
 		return
 	}
-	all, shared := l.hold.terms.extra.(*readHold)
+	all, shared := h.terms.extra.(*readHold)
 	if !shared {
 		return
 	}
 	all.shard.mu.Lock()
 	defer all.shard.mu.Unlock()
 	if word == script.Closed {
-		if all.warned = l.hold; all.lease != nil {
+		if all.warned = h; all.lease != nil {
 			all.shard.removeLocked(all)
 		}
 		return

@@ -41,7 +41,7 @@ func TestMajorityMustSayThatNobodyWaits(t *testing.T) {
 	_, first := shared(t, &Yes{})
 	h := first.hold.terms.extra.(*readHold)
 	before := h.seen
-	says := func(member int, word int64, sent time.Time) { readWord(first.lease, member, word, sent) }
+	says := func(member int, word int64, sent time.Time) { readWord(first.hold, member, word, sent) }
 	h.c.need = 2
 	one, two := before.Add(time.Second), before.Add(2*time.Second)
 	says(0, script.NobodyWaits, one)

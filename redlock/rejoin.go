@@ -121,10 +121,3 @@ func (h *hold) asks(ttl time.Duration) {
 	h.longest = max(h.longest, ttl)
 	h.mu.Unlock()
 }
-
-// followed is called when a member that has a vote of the hold has named a waiter, or nobody.
-func (h *hold) followed(waiter string) {
-	if len(waiter) > 1 {
-		h.terms.kind.behind(h)
-	}
-}

@@ -107,8 +107,8 @@ func (n *renewal) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	// another's data under the name, and nothing to be had.
 	for j := range c.Reply.Elems {
 		if word := c.Reply.Elems[j].Int; word > 0 { // before anything is decided by it
-			l := n.items[j].l
-			l.hold.terms.kind.word(l, c.Index, word, n.sent)
+			h := n.items[j].l.hold
+			h.terms.kind.heard(h, report{member: c.Index, renewal: word, sent: n.sent})
 		}
 	}
 	n.book(c.Index, &a, 0, c.Reply.Elems)

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"time"
 
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
@@ -89,7 +88,7 @@ const (
 // writeKind is the kind of RWMutex.Lock. A mutex of the same name is the same lock to the members.
 var (
 	writeKind = kind{
-		name: KindWrite, lock: script.Writing, rules: &writing, width: 1, format: 2, weaker: &readKind, hooks: plain{},
+		name: KindWrite, lock: script.Writing, rules: &writing, width: 1, format: 2, weaker: &readKind, extra: noExtra{}, hooks: plain{},
 	}
 	writing = wait.Writing(script.ReadersFirst)
 )
@@ -98,7 +97,7 @@ var (
 // this client's does not crowd out others; readWidth bounds what the members keep for it.
 var readKind = kind{
 	name: KindRead, lock: script.Reading, rules: &wait.Reading, width: readWidth, format: 2, together: true,
-	hooks: readHooks{},
+	extra: noExtra{}, hooks: readHooks{},
 }
 
 var _, _ = register(&writeKind), register(&readKind)
@@ -110,14 +109,16 @@ func (readHooks) obtain(c *Client, ctx, in context.Context, w want) (*Lease, res
 	return c.share(ctx, in, w)
 }
 
-func (readHooks) word(l *lease, member int, word int64, sent time.Time) {
-	readWord(l, member, word, sent)
+func (readHooks) heard(h *hold, r report) {
+	switch {
+	case r.regained: // a vote that was given up by a writer: as a writer's
+		h.downgradeAt(r.member)
+	case r.waiter != "":
+		readBehind(h)
+	case r.renewal != 0:
+		readWord(h, r.member, r.renewal, r.sent)
+	}
 }
-
-func (readHooks) behind(h *hold) { readBehind(h) }
-
-// regained is of a vote that was given up by a writer: as a writer's.
-func (readHooks) regained(h *hold, member int) { h.downgradeAt(member) }
 
 const readWidth = 64
 

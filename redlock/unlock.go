@@ -30,12 +30,12 @@ func (l *lease) lose(reason LostReason) {
 	l.c.notifier.tell(slices.Repeat([]*LostError{err}, owed.losses)...)
 }
 
-// over ends the lease for its holder. What it owes is nothing if the lease had ended before. A permit of a fixed TTL that
-// nobody gave back ends as it was asked to, as those of a rate limiter do: the Logger and the Tracer are not told.
+// over ends the lease for its holder. What it owes is nothing if the lease had ended before. A lease that may lapse
+// ends as it was asked to, as the permits of a rate limiter do: the Logger and the Tracer are not told.
 func (l *lease) over(reason LostReason) (*LostError, debt) {
 	err := &LostError{LockName: LockName{l.hold.terms.kind.name, l.key}, Token: l.token, Reason: reason, Until: l.validity()}
 	owed, _ := l.end(err)
-	if err.Kind == KindSemaphore && reason == LostExpired && !l.renew {
+	if l.hold.terms.kind.lapses && reason == LostExpired && !l.renew {
 		owed.losses = 0
 	}
 	return err, owed
