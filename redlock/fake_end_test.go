@@ -687,16 +687,23 @@ func TestAdoptThatCloseInterruptsSaysSoAndLeavesTheLeaseAsItWas(t *testing.T) {
 // Each look of the keeper costs a lone caller a change of goroutines: more than the rest of a lock in memory.
 func TestLeasesThatComeAndGoDoNotWakeTheKeeper(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-		looks := map[time.Time]bool{}
-		for range 500 {
-			cycle(t, p, "k")
-			time.Sleep(time.Millisecond)
-			synctest.Wait()
-			looks[redlock.KeeperLooks(p.Client)] = true
+		for callers, rounds := range map[int]int{1: 500, 64: 50} {
+			looks := map[time.Time]bool{}
+			for range rounds {
+				var all sync.WaitGroup
+				for i := range callers {
+					all.Go(func() { cycle(t, p, fmt.Sprint(i)) })
+				}
+				all.Wait()
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+				looks[redlock.KeeperLooks(p.Client)] = true
+			}
+			require.NotContains(t, looks, time.Time{}, "it is not woken each time")
+			require.LessOrEqual(t, len(looks), 2+callers*rounds/100, "a hundredth of the locks")
+			require.LessOrEqual(t, len(looks), 2+rounds/100, "ten times a second")
+			time.Sleep(250 * time.Millisecond)
+			require.Zero(t, redlock.KeeperLooks(p.Client), "it rests when there is nothing")
 		}
-		require.NotContains(t, looks, time.Time{}, "it is not woken each time")
-		require.LessOrEqual(t, len(looks), 7, "ten times a second")
-		time.Sleep(250 * time.Millisecond)
-		require.Zero(t, redlock.KeeperLooks(p.Client), "it rests when there is nothing")
 	})
 }
