@@ -144,7 +144,7 @@ microbench: ## Run the micro-benchmarks
 
 # The suite of bench/: ARGS are its flags, see bench/README.md.
 .PHONY: bench
-bench: try-redis ## Compare with other locks on servers it starts itself (about 5 minutes)
+bench: try-redis ## What redquorum has to reach, beside it, on servers it starts itself (about 2 minutes)
 	@cd bench && go run . $(ARGS)
 
 .PHONY: bench-full

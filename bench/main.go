@@ -52,16 +52,19 @@ func list(s string) (out []string) {
 	return out
 }
 
+// short are the entries of a run that is not full: the floors, and the peer that comes closest.
+const short = "floor,floor-notify,floor-standing,redquorum,redquorum-new,redsync-rueidis"
+
 func run(args []string) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	full := f.Bool("full", false, "all workloads, for hours; can be stopped and started again")
-	workloads := f.String("workloads", "", "of "+strings.Join(suite.Workloads, ", ")+" (default: all with -full, otherwise W1,W2,W3d)")
-	entries := f.String("entries", "", "names, see -list; redquorum* for a prefix (default: all)")
+	workloads := f.String("workloads", "", "of "+strings.Join(suite.Workloads, ", ")+" (default: all with -full, otherwise "+strings.Join(suite.Short, ",")+")")
+	entries := f.String("entries", "", "names, see -list; redquorum* for a prefix; * for all (default: * with -full, otherwise "+short+")")
 	members := f.String("n", "1,3,5", "numbers of members")
 	own := f.String("members", "", "servers that run already, host:port,...; they should be new, and will get keys")
 	slice := f.Duration("duration", 0, "of a slice; contended slices take twice as long (default 150ms, 2s with -full)")
 	warm := f.Duration("warm", 200*time.Millisecond, "warm-up of a client, a third of it before each further slice")
-	reps := f.Int("reps", 5, "repetitions, interleaved")
+	reps := f.Int("reps", 0, "repetitions, interleaved (default 3, 5 with -full)")
 	lease := f.Duration("lease", 9*time.Second, "of every lock")
 	out := f.String("out", "", "folder of the results (default bench-results/TIME; with -full bench-results/full)")
 	profiles := f.String("cpuprofile", "", "folder for a processor profile of each cell and entry, for go tool pprof")
@@ -86,6 +89,18 @@ func run(args []string) error {
 		*slice = 150 * time.Millisecond
 		if *full {
 			*slice = 2 * time.Second
+		}
+	}
+	if *reps == 0 {
+		*reps = 3
+		if *full {
+			*reps = 5
+		}
+	}
+	if *entries == "" {
+		*entries = short
+		if *full {
+			*entries = "*"
 		}
 	}
 	if *out == "" {
@@ -151,9 +166,6 @@ func run(args []string) error {
 
 // choose finds entries by name; a name with a * at its end is a prefix.
 func choose(names []string) (out []*entry.Spec, _ error) {
-	if len(names) == 0 {
-		return entry.All(), nil
-	}
 	for _, s := range entry.All() {
 		for _, n := range names {
 			prefix, star := strings.CutSuffix(n, "*")

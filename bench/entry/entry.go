@@ -50,6 +50,7 @@ type Env struct {
 	Lease   time.Duration // of every lock
 	Shape   string        // the work that comes; only floors prepare for it
 	Renew   bool          // locks are held for long, and must be renewed until they are released
+	Slow    bool          // the client runs a hundred times as slowly as usual
 }
 
 // readers tells whether there are readers.

@@ -2,14 +2,14 @@ package entry
 
 import (
 	"bufio"
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
-	"regexp"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -19,22 +19,14 @@ import (
 // whatever else the machine does: bare (SET NX PX and a delete script) and with redquorum's scripts, on a plain server and
 // on one in cluster mode, one request at a time and 16 in one write. It needs valgrind, and takes minutes.
 func Instructions(ctx context.Context, w io.Writer) error {
-	if _, err := exec.LookPath("valgrind"); err != nil {
-		return fmt.Errorf("valgrind counts the instructions: %w", err)
-	}
 	tell := func(cluster bool, what string, depths ...int) error {
 		for _, depth := range depths {
-			const few, many = 320, 2240
-			less, err := instructions(ctx, cluster, what, few, depth)
-			if err != nil {
-				return err
-			}
-			more, err := instructions(ctx, cluster, what, many, depth)
+			n, err := perLock(ctx, cluster, what, depth)
 			if err != nil {
 				return err
 			}
 			mode := map[bool]string{false: "plain", true: "cluster"}[cluster]
-			_, _ = fmt.Fprintf(w, "%s/%s/depth=%d\t%d instructions\n", mode, what, depth, (more-less)/(many-few))
+			_, _ = fmt.Fprintf(w, "%s/%s/depth=%d\t%d instructions\n", mode, what, depth, n)
 		}
 		return nil
 	}
@@ -56,6 +48,26 @@ func Instructions(ctx context.Context, w io.Writer) error {
 	return tell(true, batched, 16)
 }
 
+// MemberInstructions is what a plain server executes for a lock and unlock, depth of them in one write, or in one call of
+// redquorum's.
+func MemberInstructions(ctx context.Context, floor bool, depth int) (int, error) {
+	return perLock(ctx, false, map[bool]string{false: batched, true: bare}[floor], depth)
+}
+
+// perLock takes the difference of two runs, which leaves out what the start costs.
+func perLock(ctx context.Context, cluster bool, what string, depth int) (int, error) {
+	if _, err := exec.LookPath("valgrind"); err != nil {
+		return 0, errors.New("no valgrind, which counts the instructions (apt-get install valgrind)")
+	}
+	const few, many = 320, 2240
+	less, err := instructions(ctx, cluster, what, few, depth)
+	if err != nil {
+		return 0, err
+	}
+	more, err := instructions(ctx, cluster, what, many, depth)
+	return (more - less) / (many - few), err
+}
+
 // What is sent.
 const (
 	bare    = "bare"
@@ -64,8 +76,6 @@ const (
 	passed  = "hand-over"          // a refused request that registers, and a release that executes it
 	handed  = "hand-over/standing" // the same in the scripts of floor-standing
 )
-
-var collected = regexp.MustCompile(`Collected : (\d+)`)
 
 // instructions is what a server executes from its start to its end, with n locks and unlocks of fresh names
 // between, depth of them in one write.
@@ -83,7 +93,8 @@ func instructions(ctx context.Context, cluster bool, what string, n, depth int) 
 		return 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	args := []string{"--tool=callgrind", "--callgrind-out-file=/dev/null", "redis-server", "--port", strconv.Itoa(port),
+	profile := filepath.Join(dir, "profile")
+	args := []string{"--tool=callgrind", "--callgrind-out-file=" + profile, "redis-server", "--port", strconv.Itoa(port),
 		"--bind", "127.0.0.1", "--save", "", "--hz", "1", "--dir", dir}
 	if cluster {
 		args = append(args, "--cluster-enabled", "yes", "--cluster-port", "0")
@@ -91,9 +102,7 @@ func instructions(ctx context.Context, cluster bool, what string, n, depth int) 
 			return instructions(ctx, cluster, what, n, depth)
 		}
 	}
-	var said bytes.Buffer
 	server := exec.CommandContext(ctx, "valgrind", args...)
-	server.Stderr = &said
 	if err := server.Start(); err != nil {
 		return 0, err
 	}
@@ -181,13 +190,13 @@ func instructions(ctx context.Context, cluster bool, what string, n, depth int) 
 	if err := server.Process.Signal(os.Interrupt); err != nil {
 		return 0, err
 	}
-	err = server.Wait()
+	_ = server.Wait() // a server that was interrupted may say so
 	ended = true
-	found := collected.FindStringSubmatch(said.String())
-	if found == nil {
-		return 0, fmt.Errorf("valgrind counted nothing: %w: %s", err, said.String())
+	p, err := ReadCallgrind(profile)
+	if err != nil {
+		return 0, err
 	}
-	return strconv.Atoi(found[1])
+	return p.Events["Ir"], nil
 }
 
 // within tries again for a minute.

@@ -3,6 +3,7 @@ package entry
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -89,6 +90,10 @@ func dialRedquorum(ctx context.Context, env Env) (*redquorum, error) {
 	cfg := redlock.Config{FreshMembers: true, Tracer: l.counts.tracer()}
 	if env.Shape == Returning {
 		cfg.MaxTTL = env.Lease
+	}
+	if env.Slow {
+		cfg.DialTimeout, cfg.MemberTimeout, cfg.StallTimeout, cfg.PingInterval = time.Minute, time.Minute, 2*time.Minute, 10*time.Minute
+		cfg.NoQuorumAfter = 2 * time.Minute
 	}
 	l.counts.first = env.Members[0]
 	var err error

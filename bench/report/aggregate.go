@@ -2,8 +2,12 @@
 package report
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/redquorum/redquorum/bench/entry"
 	"github.com/redquorum/redquorum/bench/suite"
@@ -221,6 +225,47 @@ func waiterBytes(s *suite.Slice) float64 {
 }
 func goroutines(s *suite.Slice) float64 { return s.Goroutines }
 func registered(s *suite.Slice) float64 { return unknown(float64(s.Registered)) }
+
+func switches(s *suite.Slice) float64     { return zeroUnknown(s.Switches) }
+func writes(s *suite.Slice) float64       { return zeroUnknown(s.Writes) }
+func reads(s *suite.Slice) float64        { return zeroUnknown(s.Reads) }
+func futexes(s *suite.Slice) float64      { return zeroUnknown(s.Futexes) }
+func timers(s *suite.Slice) float64       { return s.Timers }
+func instructions(s *suite.Slice) float64 { return zeroUnknown(s.Instructions) }
+func missL1i(s *suite.Slice) float64      { return zeroUnknown(s.MissL1i) }
+func missL1d(s *suite.Slice) float64      { return zeroUnknown(s.MissL1d) }
+func missL2(s *suite.Slice) float64       { return zeroUnknown(s.MissL2) }
+
+// goroutineRuns are the runs of goroutines whose first function begins so.
+func goroutineRuns(s *suite.Slice, prefix string) float64 {
+	if s.Runs == nil {
+		return math.NaN()
+	}
+	n := 0.
+	for name, runs := range s.Runs {
+		if strings.HasPrefix(name, prefix) && name != "runtime" { // it collects garbage
+			n += runs
+		}
+	}
+	return n
+}
+
+func allRuns(s *suite.Slice) float64    { return goroutineRuns(s, "") }
+func keeperRuns(s *suite.Slice) float64 { return goroutineRuns(s, "keeper.run") }
+
+// eachRuns names the goroutines that run most.
+func eachRuns(row *Row) Field {
+	var b []string
+	for _, s := range row.reps {
+		names := slices.SortedFunc(maps.Keys(s.Runs), func(x, y string) int { return cmp.Compare(s.Runs[y], s.Runs[x]) })
+		for _, name := range names {
+			if s.Runs[name] >= .005 && name != "runtime" {
+				b = append(b, fmt.Sprintf("%s %.2f", name, s.Runs[name]))
+			}
+		}
+	}
+	return Field{Text: strings.Join(b, ", ")}
+}
 
 func unknown(x float64) float64 {
 	if x < 0 {

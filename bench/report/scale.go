@@ -160,10 +160,16 @@ func (r *Report) tables(workload string) (out []Table) {
 		}
 		return out
 	}
+	one := &Cell{Cell: suite.Cell{Workload: workload}} // of all that is counted
 	for _, c := range r.Cells {
-		if c.Workload == workload {
+		if c.Workload == workload && c.Counts() {
+			one.Rows = append(one.Rows, c.Rows...)
+		} else if c.Workload == workload {
 			out = append(out, c.Table())
 		}
+	}
+	if len(one.Rows) > 0 {
+		out = append(out, one.Table())
 	}
 	return out
 }

@@ -48,6 +48,8 @@ func Number(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
+func fine(x float64) string { return fmt.Sprintf("%.4f", x) }
+
 // Duration writes a time given in ns.
 func Duration(ns float64) string {
 	switch d := time.Duration(ns); {
@@ -307,6 +309,28 @@ func (c *Cell) columns() []column {
 			plain("calls above 5 ms", func(s *suite.Slice) float64 { return float64(s.Slow) }, Number),
 			never("sessions lost", func(s *suite.Slice) float64 { return float64(s.Sessions) }), leaks(), troubles(),
 		}
+	case "W17":
+		return []column{
+			plain("goroutine runs", allRuns, Number),
+			{"of these", eachRuns},
+			plain("keeper runs", keeperRuns, fine),
+			plain("futexes", futexes, Number),
+			plain("context switches", switches, Number),
+			plain("writes", writes, Number),
+			plain("reads", reads, Number),
+			plain("allocs", allocs, Number),
+			plain("ops/s", throughput, Number), leaks(), troubles(),
+		}
+	case "W19":
+		return []column{plain("instructions", instructions, Number)}
+	case "W18":
+		return []column{
+			plain("instructions", instructions, Number),
+			plain("L1i misses", missL1i, Number),
+			plain("L1d misses", missL1d, Number),
+			plain("L2 misses", missL2, Number),
+			plain("timer changes", timers, Number),
+		}
 	case "W6":
 		return []column{
 			plain("renewals/s", renewals, Number),
@@ -340,9 +364,13 @@ func (c *Cell) Table() Table {
 		t.Head = append(t.Head, col.head)
 	}
 	for _, row := range c.Rows {
-		fields := []Field{{Text: row.Entry, Ours: row.Entry == "redquorum", Floor: row.Floor}}
+		text := row.Entry
+		if c.Counts() {
+			text = strings.TrimPrefix(row.cell.Cell.String(), c.Workload+" ") + ": " + row.Entry
+		}
+		fields := []Field{{Text: text, Ours: row.Entry == "redquorum", Floor: row.Floor}}
 		if len(row.reps) == 0 {
-			t.Notes = append(t.Notes, row.Entry+" cannot run: "+row.Failed)
+			t.Notes = append(t.Notes, text+" cannot run: "+row.Failed)
 			for range cols {
 				fields = append(fields, Field{Text: "–"})
 			}

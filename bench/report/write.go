@@ -67,6 +67,9 @@ var about = map[string]string{
 	"W14":   "Candidates with a client each wait to lead, and observers with a client each hear who does. The leader resigns 10 ms after all of them know it, or its process is killed. Then its lease is 2 s, and it renews it every third of that. Two leaders are an overlap.",
 	"W15":   "Curves: what becomes of 64 callers of one client at three members if one thing grows. An exponent is the slope in a picture with logarithmic axes: 1 grows as the thing does, 0 stays. With contended names p50 and p99 are of the wait.",
 	"W16":   "A member of three or five, that many clients of one process use, is killed and starts again without data. One client tries a free lock every 3 ms meanwhile. The member is silent for the longest lease, 3 s, and then one client copies the token counters of others. Times count from the kill, bytes and slow calls are those of the members that were not killed.",
+	"W17":   "Goroutine runs (by the function that a goroutine began with), context switches and system calls of the client's process for one lock and unlock.",
+	"W18":   "Instructions and cache misses of the client's process for one lock and unlock, garbage collection included and the kernel left out, by callgrind: 32 kB of L1 each, 512 kB of L2. Timer changes are timers set, moved or stopped.",
+	"W19":   "Instructions of a member for one lock and unlock by callgrind, the kernel left out: sixteen locks in one call or write, and sixteen unlocks in another.",
 	"W8":    "The price of fencing: acquisitions whose token took a second round. Each slot was used once before; with redquorum-new none was, on servers that are new in every slice.",
 }
 

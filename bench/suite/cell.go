@@ -211,6 +211,12 @@ func (c Cell) Title() string {
 			clients = "1 client"
 		}
 		return fmt.Sprintf("W16 a member comes back · %s · %s · %d counters", members, clients, c.Count)
+	case "W17":
+		return "W17 what a lock and unlock sets in motion in the client"
+	case "W18":
+		return "W18 what the client executes for a lock and unlock"
+	case "W19":
+		return "W19 what a member executes for a lock and unlock, 16 in a call"
 	case "W8":
 		return fmt.Sprintf("W8 fencing · %s · %s", members, callers)
 	}
@@ -316,7 +322,7 @@ func Plan(s Scope) (cells []Cell) {
 		if len(s.Workloads) > 0 {
 			return slices.ContainsFunc(s.Workloads, func(x string) bool { return strings.EqualFold(x, w) })
 		}
-		return s.Full || w == "W1" || w == "W2" || w == "W3d"
+		return s.Full || slices.Contains(Short, w)
 	}
 	add := func(c Cell) {
 		if want(c.Workload) {
@@ -326,8 +332,8 @@ func Plan(s Scope) (cells []Cell) {
 	for _, n := range s.Members {
 		add(Cell{Workload: "W1", Members: n, Callers: 1})
 		add(Cell{Workload: "W2", Members: n, Callers: 64})
+		add(Cell{Workload: "W2", Members: n, Callers: 512})
 		if s.Full {
-			add(Cell{Workload: "W2", Members: n, Callers: 512})
 			add(Cell{Workload: "W2", Members: n, Callers: 64, Warm: 1000})
 		}
 		for _, w := range []string{"W3", "W3d"} {
@@ -369,6 +375,17 @@ func Plan(s Scope) (cells []Cell) {
 		for _, ask := range []string{work.AskResign, work.AskCrash} {
 			add(Cell{Workload: "W14", Members: n, Callers: 8, Ask: ask})
 		}
+		for _, callers := range []int{1, 8, 64, 512} {
+			if all := s.Full || len(s.Workloads) > 0; all || callers == 1 || callers == 64 {
+				add(Cell{Workload: "W17", Members: n, Callers: callers})
+				if all || callers == 64 && n == 3 {
+					add(Cell{Workload: "W18", Members: n, Callers: callers})
+				}
+			}
+		}
+		if n == 1 {
+			add(Cell{Workload: "W19", Members: n, Count: 16})
+		}
 		if s.Faults && n >= 3 {
 			add(Cell{Workload: "W16", Members: n, Clients: 300, Count: 16_384, Fault: server.Forget})
 			if s.Full && n == 3 {
@@ -390,8 +407,14 @@ func Plan(s Scope) (cells []Cell) {
 	return cells
 }
 
+// Counts reports whether a cell counts what one lock and unlock costs: once, and beside the floor alone.
+func (c Cell) Counts() bool { return slices.Contains([]string{"W17", "W18", "W19"}, c.Workload) }
+
+// Short are the workloads of a run that is not full.
+var Short = []string{"W1", "W2", "W3d", "W17", "W18", "W19"}
+
 // Workloads are the names that Scope.Workloads accepts.
-var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10", "W11", "W12", "W13", "W14", "W15", "W16"}
+var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10", "W11", "W12", "W13", "W14", "W15", "W16", "W17", "W18", "W19"}
 
 // order puts entries in the order of one round: the first one moves on from round to round, so that none
 // always runs behind the same neighbour.

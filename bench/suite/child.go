@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,7 +41,8 @@ func ChildrenDir() string {
 	return "children"
 }
 
-func startChild(spec *entry.Spec, open work.Order) (*child, error) {
+// startChild starts a child and opens its entry. The words of under come before its command, env are further variables.
+func startChild(spec *entry.Spec, open work.Order, under, env []string) (*child, error) {
 	var cmd *exec.Cmd
 	if spec.Child != nil {
 		dir := filepath.Join(ChildrenDir(), spec.Child.Dir)
@@ -52,8 +54,9 @@ func startChild(spec *entry.Spec, open work.Order) (*child, error) {
 		if err != nil {
 			return nil, err
 		}
-		cmd = exec.Command(self, "child")
-		cmd.Env = append(os.Environ(), "REDQUORUM_BENCH_CHILD=1")
+		args := append(slices.Clone(under), self, "child")
+		cmd = exec.Command(args[0], args[1:]...)
+		cmd.Env = append(append(os.Environ(), "REDQUORUM_BENCH_CHILD=1"), env...)
 	}
 	c := &child{cmd: cmd, results: make(chan work.Result), done: make(chan struct{}), errs: &capped{}}
 	cmd.Stderr = c.errs
@@ -82,7 +85,11 @@ func startChild(spec *entry.Spec, open work.Order) (*child, error) {
 		_ = cmd.Wait()
 	}()
 	open.Op, open.Entry = "open", spec.Name
-	r, err := c.order(open, 40*time.Second+time.Duration(open.Clients)*time.Second/2)
+	limit := 40*time.Second + time.Duration(open.Clients)*time.Second/2
+	if under != nil {
+		limit = countedFor
+	}
+	r, err := c.order(open, limit)
 	if err != nil {
 		c.close()
 		return nil, err

@@ -78,6 +78,18 @@ type Slice struct {
 	Bytes     float64 `json:"bytes_per_op"`
 	Commands  float64 `json:"commands_per_op"` // sent; -1: unknown
 
+	// What a client's operation sets in motion, and what it executes under callgrind; 0: unknown.
+	Runs         map[string]float64 `json:"runs_per_op,omitempty"` // of goroutines, by what they began with
+	Switches     float64            `json:"switches_per_op,omitempty"`
+	Reads        float64            `json:"reads_per_op,omitempty"`   // system calls
+	Writes       float64            `json:"writes_per_op,omitempty"`  // system calls
+	Futexes      float64            `json:"futexes_per_op,omitempty"` // system calls
+	Timers       float64            `json:"timers_per_op,omitempty"`  // that were set, moved or stopped
+	Instructions float64            `json:"instructions_per_op,omitempty"`
+	MissL1i      float64            `json:"l1i_misses_per_op,omitempty"`
+	MissL1d      float64            `json:"l1d_misses_per_op,omitempty"`
+	MissL2       float64            `json:"l2_misses_per_op,omitempty"`
+
 	Contended bool    `json:"contended,omitempty"`
 	Jain      float64 `json:"jain,omitempty"`
 	WaitRatio float64 `json:"wait_ratio,omitempty"` // longest wait to mean wait

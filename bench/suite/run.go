@@ -141,6 +141,7 @@ func (r *runner) entries(cell Cell) (out []*entry.Spec) {
 		case cell.Fault != "" && (spec.Kind != entry.Redis || cell.Rate > 0 && spec.Child != nil):
 		case cell.Workload == "W8" && spec.Name != "floor" && spec.Name != "floor-scripts" && !strings.HasPrefix(spec.Name, "redquorum"):
 		case spec.Name == "redquorum-new" && (r.Own != nil || cell.Fault != "" || !slices.Contains([]string{"W1", "W2", "W3d", "W8"}, cell.Workload)):
+		case cell.Counts() && spec.Name != "redquorum" && spec.Name != "floor":
 		case cell.Workload == "W15" && spec.Name != "redquorum" && (spec.Name != "floor" || cell.Scale == ScaleHeld):
 		case r.Own != nil && spec.Kind != entry.Redis:
 		case spec.Child != nil && !slices.Contains([]string{work.Uncontended, work.Contended, work.ReadWrite, work.LetIn, work.Permits, work.Latch}, cell.work()):
@@ -154,6 +155,9 @@ func (r *runner) entries(cell Cell) (out []*entry.Spec) {
 // todo are the entries of a round, or none if the file has all of it. A round that was begun is done
 // again: its ratios are to the floor of the same minute.
 func (r *runner) todo(cell Cell, rep int) []*entry.Spec {
+	if rep > 0 && cell.Counts() {
+		return nil
+	}
 	all := r.entries(cell)
 	for _, spec := range all {
 		if !r.done[key(cell, rep, spec.Name)] {
@@ -248,6 +252,8 @@ func (r *runner) openOrder(cell Cell, members []string) work.Order {
 		if cell.Ask == work.AskCrash {
 			o.LeaseMS = int(CrashLease.Milliseconds())
 		}
+	case "W17":
+		o.Runs = true
 	case "W7":
 		o.LeaseMS = 30_000 // no lease may end while memory is measured
 	case "W15":
@@ -297,7 +303,7 @@ func (r *runner) team(spec *entry.Spec, cell Cell, members []string) (t team, er
 		if r.Profiles != "" {
 			o.Profile = profileName(r.Profiles, cell, spec.Name, i)
 		}
-		c, err := startChild(spec, o)
+		c, err := startChild(spec, o, nil, nil)
 		if err != nil {
 			t.close()
 			return nil, err
@@ -352,6 +358,12 @@ func (r *runner) cell(ctx context.Context, cell Cell) error {
 func (r *runner) once(ctx context.Context, cell Cell, rep int, spec *entry.Spec, teams map[string]team) error {
 	if r.done["failed "+key(cell, 0, spec.Name)] {
 		return nil
+	}
+	switch cell.Workload {
+	case "W18":
+		return r.write(r.clientInstructions(ctx, cell, rep, spec))
+	case "W19":
+		return r.write(r.memberInstructions(ctx, cell, rep, spec))
 	}
 	if r.renewed(spec) {
 		set, err := newSet(ctx, spec, cell.Members)
@@ -414,6 +426,9 @@ func (r *runner) length(cell Cell) time.Duration {
 		return 3 * Quarantine // what comes after the return is in
 	case work.Memory:
 		return 1500 * time.Millisecond // until all are asleep, and their heartbeats have begun
+	}
+	if cell.Workload == "W17" {
+		return 2 * r.Slice // the keeper looks every 100 ms
 	}
 	if cell.Scale == ScaleHeld {
 		return 4 * r.Slice // a part of the period of renewals that says something
@@ -539,6 +554,9 @@ func merge(all []work.Result) work.Result {
 		sum.Errors += r.Errors
 		sum.Stuck += r.Stuck
 		sum.CPU += r.CPU
+		sum.Switches += r.Switches
+		sum.ReadCalls += r.ReadCalls
+		sum.WriteCalls += r.WriteCalls
 		sum.Allocs += r.Allocs
 		sum.Bytes += r.Bytes
 		sum.Elapsed = max(sum.Elapsed, r.Elapsed)
@@ -579,6 +597,10 @@ func (s *Slice) fill(r *work.Result, cell Cell) {
 	if n := float64(r.Done); n > 0 {
 		s.CPU = float64(r.CPU) / 1e9 / n * 1e4
 		s.Allocs, s.Bytes = float64(r.Allocs)/n, float64(r.Bytes)/n
+		s.Switches, s.Reads, s.Writes = float64(r.Switches)/n, float64(r.ReadCalls)/n, float64(r.WriteCalls)/n
+		if s.Runs = r.Runs; r.Futexes > 0 {
+			s.Futexes = float64(r.Futexes) / n
+		}
 		if r.Allocs < 0 {
 			s.Allocs, s.Bytes = -1, -1
 		}

@@ -3,6 +3,7 @@ package suite
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -87,7 +88,7 @@ func sane(t *testing.T, s *Slice) {
 // A cell of one workload: what is measured is there, and no promise is broken.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	for _, s := range runCells(t, 1, []Cell{{Workload: "W1", Members: 3, Callers: 1}}, "floor", "redquorum") {
+	for _, s := range runCells(t, 1, []Cell{{Workload: "W17", Members: 3, Callers: 1}}, "floor", "redquorum") {
 		checkSlice(t, s)
 	}
 }
@@ -138,6 +139,10 @@ func TestLongRun(t *testing.T) {
 			{Workload: "W14", Members: 1, Callers: 2, Ask: work.AskResign},
 			{Workload: "W14", Members: 1, Callers: 2, Ask: work.AskCrash},
 		}, append([]string{"redquorum", "redquorum-mutex"}, installed(t, "postgres-semaphore", "etcd")...)},
+		"instructions": {[]Cell{
+			{Workload: "W18", Members: 1, Callers: 8},
+			{Workload: "W19", Members: 1, Count: 16},
+		}, []string{"floor", "redquorum"}},
 		"faults": {[]Cell{
 			{Workload: "W4", Members: 3, Callers: 4, Fault: server.BlackHole},
 			{Workload: "W4", Members: 3, Callers: 4, Fault: server.Kill},
@@ -146,6 +151,9 @@ func TestLongRun(t *testing.T) {
 		}, []string{"redquorum"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath("valgrind"); err != nil && name == "instructions" {
+				t.Skip("apt-get install valgrind")
+			}
 			took, phases := map[Cell]map[string]bool{}, map[string]int{}
 			unused := 0
 			for _, s := range runCells(t, 1, run.cells, run.entries...) {
@@ -215,6 +223,10 @@ func checkSlice(t *testing.T, s *Slice) {
 	case "W6":
 		require.Positive(t, s.Renewals, at)
 		return
+	case "W18", "W19":
+		require.Greater(t, s.Instructions, 5000.0, at)
+		require.Equal(t, s.Cell.Workload == "W18", s.MissL1d > 0, at)
+		return
 	case "W7":
 		require.Positive(t, s.LeaseBytes, at)
 		require.Equal(t, 1, s.Registered, "one registered attempt for all waiters of a process")
@@ -223,7 +235,12 @@ func checkSlice(t *testing.T, s *Slice) {
 	require.NotNil(t, s.Total, at)
 	require.Positive(t, s.Total.Count, at)
 	switch s.Cell.Workload {
-	case "W1", "W2", "W3", "W3d", "W3p", "burst", "W8":
+	case "W1", "W2", "W3", "W3d", "W3p", "burst", "W8", "W17":
+		if s.Cell.Workload == "W17" {
+			require.Positive(t, s.Runs["caller"], at)
+			require.Less(t, s.Runs["others"], s.Runs["caller"], at)
+			require.Greater(t, min(s.Reads, s.Writes, s.Switches), 1.0, at)
+		}
 		// A release and an acquisition at each of three members, at least. redquorum waits for two of them, and
 		// at the third a release may travel with the next acquisition; so may those of several callers.
 		least := 5.9
@@ -333,7 +350,7 @@ func TestChildren(t *testing.T) {
 func TestChildThatEnds(t *testing.T) {
 	c, err := startChild(&entry.Spec{Name: "dies", Child: &entry.Child{Dir: ".", Command: func(string) []string {
 		return []string{"sh", "-c", `read order; echo '{"ok":true}'; read order; echo gone >&2; exit 3`}
-	}}}, work.Order{})
+	}}}, work.Order{}, nil, nil)
 	require.NoError(t, err)
 	_, err = c.order(work.Order{Op: "slice"}, 10*time.Second)
 	require.ErrorContains(t, err, "gone")
@@ -393,7 +410,7 @@ func TestPlan(t *testing.T) {
 		seen[c.String()] = true
 		require.NotEqual(t, c.String(), c.Title())
 	}
-	require.Len(t, Plan(Scope{Members: []int{1}}), 3)
+	require.Len(t, Plan(Scope{Members: []int{1}}), 7)
 	require.Empty(t, Plan(Scope{Members: []int{1}, Workloads: []string{"W4"}, Faults: true}), "one member cannot lose one")
 }
 

@@ -141,7 +141,7 @@ func (s *session) dialAll(n int) error {
 func (s *session) dial() (entry.Locker, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
-	return s.spec.Open(ctx, entry.Env{Members: s.open.Members, Lease: s.lease(), Shape: s.open.Shape, Renew: s.open.Work == Renew || s.open.Held})
+	return s.spec.Open(ctx, entry.Env{Members: s.open.Members, Lease: s.lease(), Shape: s.open.Shape, Renew: s.open.Work == Renew || s.open.Held, Slow: s.open.Ops > 0})
 }
 
 func (s *session) lease() time.Duration { return time.Duration(s.open.LeaseMS) * time.Millisecond }
@@ -207,26 +207,32 @@ func (c *caller) failed(err error) {
 
 // meter measures what the process itself used.
 type meter struct {
-	began time.Time
-	cpu   int64
-	mem   runtime.MemStats
+	began                        time.Time
+	cpu, switches, reads, writes int64
+	mem                          runtime.MemStats
 }
 
-func cpuTime() int64 {
+// used is processor time, and how often threads were switched.
+func used() (cpu, switches int64) {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
-	return u.Utime.Nano() + u.Stime.Nano()
+	return u.Utime.Nano() + u.Stime.Nano(), u.Nvcsw + u.Nivcsw
 }
 
 func startMeter() *meter {
 	m := &meter{}
 	runtime.ReadMemStats(&m.mem)
-	m.cpu, m.began = cpuTime(), time.Now()
+	m.reads, m.writes = calls()
+	m.cpu, m.switches = used()
+	m.began = time.Now()
 	return m
 }
 
 func (m *meter) stop(r *Result) {
-	r.Elapsed, r.CPU = int64(time.Since(m.began)), cpuTime()-m.cpu
+	r.Elapsed = int64(time.Since(m.began))
+	cpu, switches := used()
+	reads, writes := calls()
+	r.CPU, r.Switches, r.ReadCalls, r.WriteCalls = cpu-m.cpu, switches-m.switches, reads-m.reads, writes-m.writes
 	var now runtime.MemStats
 	runtime.ReadMemStats(&now)
 	r.Allocs, r.Bytes = int64(now.Mallocs-m.mem.Mallocs), int64(now.TotalAlloc-m.mem.TotalAlloc)

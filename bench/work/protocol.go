@@ -38,6 +38,8 @@ type Order struct {
 	Held    bool   `json:"held,omitempty"`    // uncontended: Count leases are held meanwhile, and renewed
 	Length  int    `json:"length,omitempty"`  // uncontended: least length of names
 	Sizes   bool   `json:"sizes,omitempty"`   // memory of this process and of the members is wanted
+	Ops     int    `json:"ops,omitempty"`     // uncontended: of each caller, in place of SliceMS: the processor is slow
+	Runs    bool   `json:"runs,omitempty"`    // uncontended: Result.Runs and Futexes are wanted
 	Profile string `json:"profile,omitempty"` // file for a processor profile of what comes; children of other languages take none
 
 	// Of slice.
@@ -81,20 +83,26 @@ type Result struct {
 	Error   string `json:"error,omitempty"`
 	Version string `json:"version,omitempty"` // of open: library and runtime
 
-	Ops      int64    `json:"ops,omitempty"`      // completed within the slice
-	Done     int64    `json:"done,omitempty"`     // of the slice, with those that came late: what CPU and Allocs are for
-	AllOps   int64    `json:"all_ops,omitempty"`  // with warm-up and what came late: what the servers saw
-	Errors   int64    `json:"errors,omitempty"`   // of acquisitions and releases
-	Samples  []string `json:"samples,omitempty"`  // texts of the first errors
-	Stuck    int64    `json:"stuck,omitempty"`    // callers that did not come back in time
-	Elapsed  int64    `json:"elapsed,omitempty"`  // of the measured part
-	CPU      int64    `json:"cpu,omitempty"`      // user and system time of this process in it
-	Allocs   int64    `json:"allocs,omitempty"`   // in it; -1: the runtime does not tell
-	Bytes    int64    `json:"bytes,omitempty"`    // allocated
-	Second   int64    `json:"second,omitempty"`   // acquisitions with a second round
-	Acquired int64    `json:"acquired,omitempty"` // of how many, where the entry knows
-	Renewals int64    `json:"renewals,omitempty"` // leases renewed
-	Renewer  string   `json:"renewer,omitempty"`  // renewed by "own" or "suite"
+	Ops     int64    `json:"ops,omitempty"`     // completed within the slice
+	Done    int64    `json:"done,omitempty"`    // of the slice, with those that came late: what CPU and Allocs are for
+	AllOps  int64    `json:"all_ops,omitempty"` // with warm-up and what came late: what the servers saw
+	Errors  int64    `json:"errors,omitempty"`  // of acquisitions and releases
+	Samples []string `json:"samples,omitempty"` // texts of the first errors
+	Stuck   int64    `json:"stuck,omitempty"`   // callers that did not come back in time
+	Elapsed int64    `json:"elapsed,omitempty"` // of the measured part
+	CPU     int64    `json:"cpu,omitempty"`     // user and system time of this process in it
+	Allocs  int64    `json:"allocs,omitempty"`  // in it; -1: the runtime does not tell
+	Bytes   int64    `json:"bytes,omitempty"`   // allocated
+
+	Switches              int64              `json:"switches,omitempty"` // of threads, in the measured part
+	ReadCalls, WriteCalls int64              // system calls in it
+	Futexes               int64              `json:"futexes,omitempty"` // system calls in it; -1: unknown
+	Runs                  map[string]float64 `json:"runs,omitempty"`    // of goroutines per operation, by what they began with
+
+	Second   int64  `json:"second,omitempty"`   // acquisitions with a second round
+	Acquired int64  `json:"acquired,omitempty"` // of how many, where the entry knows
+	Renewals int64  `json:"renewals,omitempty"` // leases renewed
+	Renewer  string `json:"renewer,omitempty"`  // renewed by "own" or "suite"
 
 	Total   Histogram `json:"total,omitempty"`   // acquire and release
 	Acquire Histogram `json:"acquire,omitempty"` // the wait, where contended

@@ -138,8 +138,13 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	if counts {
 		before, beforeSecond = counter.Rounds()
 	}
+	count := func() int64 { return -1 }
+	if s.open.Runs {
+		count = futexes()
+	}
 	back, m := pass(name, millis(o.SliceMS))
 	m.stop(r)
+	r.Futexes = count()
 	r.Elapsed = max(int64(millis(o.SliceMS)), 1)
 	if counts {
 		r.Acquired, r.Second = counter.Rounds()
@@ -147,6 +152,12 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	}
 	gather(r, back)
 	r.Stuck = int64(len(s.callers) - len(back))
+	if s.open.Runs && r.Stuck == 0 {
+		err := traced(r, func() []*caller { back, _ := pass(name, s.tracedFor(millis(o.SliceMS))); return back })
+		if err != nil {
+			return nil, err
+		}
+	}
 	return r, s.sizes(r)
 }
 
@@ -164,7 +175,7 @@ func (s *session) warmNames(prefix string, name []*names) []*names {
 }
 
 func (c *caller) loop(ctx context.Context, open *Order, n *names, began time.Time, d time.Duration) {
-	for t0 := time.Since(began); t0 < d; t0 = time.Since(began) {
+	for t0 := time.Since(began); t0 < d && (open.Ops == 0 || c.all+c.errs < int64(open.Ops)); t0 = time.Since(began) {
 		c.one(ctx, open, n, began, t0, d)
 	}
 }
