@@ -146,7 +146,7 @@ func (c *connection) leads(ctx context.Context, in *redlock.Inspection) *string 
 		return nil
 	}
 	l, err := c.Election(in.Key).Leader(ctx)
-	if err != nil {
+	if err != nil || l.None {
 		return nil
 	}
 	value := string(l.Value)
