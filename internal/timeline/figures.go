@@ -219,7 +219,7 @@ func (l *Log) headline(f *figures) (text string, good bool) {
 	parts = append(parts, leases...)
 	switch n := len(f.overlaps); {
 	case n > 0:
-		parts = append(parts, fmt.Sprintf("TWO AT ONCE, %s", times(n)))
+		parts = append(parts, "TWO AT ONCE, "+times(n))
 	case l.Looks > 0:
 		parts = append(parts, "no look saw two at once")
 	default:
@@ -257,8 +257,11 @@ func (l *Log) headline(f *figures) (text string, good bool) {
 func short(name string) string { return printable.Text(name, 60) }
 
 func times(n int) string {
-	if n == 1 {
+	switch n {
+	case 1:
 		return "once"
+	case 2:
+		return "twice"
 	}
 	return grouped(n) + " times"
 }

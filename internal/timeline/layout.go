@@ -27,7 +27,7 @@ const (
 	laneGap     = 6
 	foot        = 6
 
-	mostBars   = 8000 // of all pictures of a page
+	mostBars   = 6000 // of all pictures of a page
 	mostLanes  = 24   // of a group
 	mostRows   = 4    // of a lane
 	mostEvents = 60
@@ -168,8 +168,8 @@ func (l *Log) draw(f *figures, bars int) []*picture {
 	views := append([]View{{"The whole time", l.From, max(l.Length, l.From+time.Millisecond)}}, l.CloseUps...)
 	var all []*picture
 	for i, v := range views {
-		if v.To <= v.From {
-			continue
+		if v.To <= v.From || i > 0 && v.To-v.From > (views[0].To-views[0].From)*2/3 {
+			continue // it shows nothing larger
 		}
 		p := &picture{
 			ID: fmt.Sprint("v", i+1), Title: printable.Text(v.Title, 200), Names: names, Plot: plotWidth, Left: edge, Right: plotWidth - edge,
@@ -373,7 +373,7 @@ func (d *drawing) ticks(v View) (all []tick) {
 func (d *drawing) bars(p *picture, v View, most int) {
 	bin := float64(leastBin)
 	for d.pieces(p, v, bin); len(p.Bars) > most && bin < plotWidth; d.pieces(p, v, bin) {
-		p.Bars, bin = p.Bars[:0], 2*bin
+		p.Bars, bin = p.Bars[:0], 1.4*bin
 	}
 	slices.SortStableFunc(p.Bars, func(x, y *bar) int { return cmp.Or(cmp.Compare(x.lane, y.lane), cmp.Compare(x.from, y.from)) })
 	d.links(p, v, bin/2)
@@ -386,6 +386,14 @@ type piece struct {
 	wait     bool
 	s        *Spell
 	from, to time.Duration
+}
+
+// bin is in what widths such pieces are drawn together: waits are the background.
+func (x piece) bin(bin float64) float64 {
+	if x.wait {
+		return 3 * bin
+	}
+	return bin
 }
 
 // pieces draws what is wide enough alone, and the rest together with its neighbours.
@@ -406,7 +414,7 @@ func (d *drawing) pieces(p *picture, v View, bin float64) {
 			d.single(p, v, lane, x)
 			return
 		}
-		at := place{lane, int((v.x(x.from+(x.to-x.from)/2) - edge) / bin), class}
+		at := place{lane, int((v.x(x.from+(x.to-x.from)/2) - edge) / x.bin(bin)), class}
 		if bins[at] == nil {
 			order = append(order, at)
 		}
@@ -429,7 +437,7 @@ func (d *drawing) pieces(p *picture, v View, bin float64) {
 		if some := bins[at]; len(some) == 1 {
 			d.single(p, v, at.lane, some[0])
 		} else {
-			d.several(p, v, at.lane, at.bin, bin, some)
+			d.several(p, v, at.lane, at.bin, some[0].bin(bin), some)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"time"
 
 	"github.com/redquorum/redquorum/internal/printable"
 )
@@ -87,7 +88,7 @@ func (l *Log) html(w io.Writer, bars int) error {
 		for _, x := range lock.clients {
 			clients = append(clients, client{
 				printable.Text(lock.Name, 500), printable.Text(x.Who, 500), x.Leases, len(x.waits), x.gaveUp,
-				long(x.held), long(Quantile(x.waits, 0.5)), long(Quantile(x.waits, 1)), tokenText(x.first), tokenText(x.last),
+				long(x.held), waited(x.waits, 0.5), waited(x.waits, 1), tokenText(x.first), tokenText(x.last),
 			})
 		}
 	}
@@ -105,6 +106,13 @@ type client struct {
 	Leases, Waits, Gave int
 	Held, Median, Most  string
 	First, Last         string
+}
+
+func waited(all []time.Duration, q float64) string {
+	if len(all) == 0 {
+		return "–"
+	}
+	return long(Quantile(all, q))
 }
 
 // membersTable is what became of members. Their votes are in the table of each picture.
