@@ -65,7 +65,7 @@ func TestTablesNameTestsThatAreThere(t *testing.T) {
 		files = append(files, some...)
 	}
 	for _, file := range files {
-		text := rt.Must(os.ReadFile(file))(t)
+		text := regexp.MustCompile(`(?m)^func Test\w+`).ReplaceAll(rt.Must(os.ReadFile(file))(t), nil) // blocks that are tests
 		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1) {
 			if filepath.Base(file) != "CHANGELOG.md" {
 				assert.True(t, there[name], "%s: no %s", file, name)
