@@ -503,41 +503,37 @@ type confirmations struct {
 	left int
 }
 
-// pushed takes what the server sends beside the answers.
-func (s *session) pushed(br *bufio.Reader) error {
-	if err := readReply(br, &s.msg, 0); err != nil {
-		return err
-	}
-	msg := s.msg.Elems
+// pushed takes what the server sent beside the answers, and reports whether that is the last of what answers the first call.
+func (s *session) pushed(msg []member.Reply) (last bool, _ error) {
 	if len(msg) != 3 {
-		return nil // of what we did not ask for
+		return false, nil // of what we did not ask for
 	}
 	now := time.Now()
 	switch verb := string(msg[0].Str); verb {
 	case "subscribe", "unsubscribe", "ssubscribe":
-		return s.confirmed(verb, now)
+		return s.confirmed(verb, msg, now)
 	}
 	if s.in != nil {
 		s.in.take(msg, now)
 	}
-	return nil
+	return false, nil
 }
 
 // confirmed takes the server's word that one channel of the first call in line is subscribed, or is
 // not any more.
-func (s *session) confirmed(verb string, now time.Time) error {
+func (s *session) confirmed(verb string, msg []member.Reply, now time.Time) (last bool, _ error) {
 	first := s.line.First()
 	if first == nil {
-		return protocolError("a confirmation of nothing")
+		return false, protocolError("a confirmation of nothing")
 	}
 	c, ok := first.Call.Sink.(*confirmations)
 	if !ok || c.verb != verb {
-		return protocolError("a confirmation of something else")
+		return false, protocolError("a confirmation of something else")
 	}
 	s.now = now
 	s.touch(now)
 	in := c.in
-	if channel := s.msg.Elems[1].Str; verb == "subscribe" && string(channel) == in.channel {
+	if channel := msg[1].Str; verb == "subscribe" && string(channel) == in.channel {
 		s.in = in
 		in.node.change(func(p *published) {
 			if p.session == s {
@@ -545,10 +541,8 @@ func (s *session) confirmed(verb string, now time.Time) error {
 			}
 		})
 	} else if s.in == in || verb == "ssubscribe" {
-		in.take(s.msg.Elems, now)
+		in.take(msg, now)
 	}
-	if c.left--; c.left == 0 {
-		s.line.Pop()
-	}
-	return nil
+	c.left--
+	return c.left == 0, nil
 }

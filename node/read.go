@@ -39,7 +39,7 @@ func (s *session) replies(br *bufio.Reader) error {
 		if kind, err := br.Peek(1); err != nil {
 			return err
 		} else if kind[0] == '>' {
-			if err := s.pushed(br); err != nil {
+			if err := s.message(br); err != nil {
 				return err
 			}
 			continue
@@ -66,6 +66,22 @@ func (s *session) replies(br *bufio.Reader) error {
 		}
 		s.complete(s.line.Pop(), false, false)
 	}
+}
+
+// message reads what the server sends beside the answers. It ends a call only if messages are all the answer to that.
+func (s *session) message(br *bufio.Reader) error {
+	if err := readReply(br, &s.msg, 0); err != nil {
+		return err
+	}
+	last, err := s.pushed(s.msg.Elems)
+	if err != nil || !last {
+		return err
+	}
+	if first := s.line.First(); first == nil || first.Note != told {
+		return protocolError("a message in the place of an answer")
+	}
+	s.line.Pop()
+	return nil
 }
 
 // answers reports whether a reply can be that to its call, where a server is known to leave one out.
