@@ -194,7 +194,6 @@ func (c *Cell) columns() []column {
 		return []column{
 			plain("ops/s", throughput, Number),
 			ratio("to redquorum-mutex", "redquorum-mutex", throughput, times),
-			ratio("to floor-polling", "floor-polling", throughput, times),
 			plain("read wait p50", at(readWait, p50), Duration),
 			plain("read wait p99", at(readWait, p99), Duration),
 			plain("write wait p50", at(writeWait, p50), Duration),

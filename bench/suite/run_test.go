@@ -130,7 +130,7 @@ func TestLongRun(t *testing.T) {
 			{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskRead},
 			{Workload: "W9s", Members: 3, Callers: 1, Ask: work.AskFurther},
 			{Workload: "W10", Members: 3, Callers: 1, Names: 4},
-		}, []string{"floor-polling", "redquorum", "redquorum-mutex", "redquorum-each"}},
+		}, []string{"redquorum", "redquorum-mutex", "redquorum-each"}},
 		"permits, latches and leaders, on whatever servers are there": {[]Cell{
 			{Workload: "W11", Members: 1, Callers: 1, Limit: 4},
 			{Workload: "W12", Members: 1, Callers: 6, Limit: 1, HoldUS: 200},
