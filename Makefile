@@ -100,7 +100,7 @@ down: ## End all sets of members in containers, and delete their data
 	@docker/set down
 
 .PHONY: recordings
-recordings: ## Make docs/*.cast and docs/recordings.md anew (a minute, on a quiet machine)
+recordings: ## Make docs/*.cast, docs/timeline.png and docs/recordings.md anew (a minute, on a quiet machine; needs chromium)
 	go run ./internal/recordings
 
 .PHONY: test-docker

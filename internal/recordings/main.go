@@ -1,5 +1,6 @@
 // Command recordings makes the recordings of docs/recordings.md anew: it types the lines behind "$ " into a shell, and writes
-// what that says into the document and, with times, into docs/NAME.cast for asciinema. Run it on a quiet machine:
+// what that says into the document and, with times, into docs/NAME.cast for asciinema. It makes docs/timeline.png anew, too: what
+// chromium shows of a page of the demo. Run it on a quiet machine:
 //
 //	make recordings
 package main
@@ -57,7 +58,25 @@ func all() error {
 		}
 		next, done = next+string(text[done:m[4]])+said, m[5]
 	}
+	if err := picture(dir); err != nil {
+		return fmt.Errorf("docs/timeline.png: %w", err)
+	}
 	return os.WriteFile(document, []byte(next+string(text[done:])), 0o644)
+}
+
+// picture makes the picture of a timeline anew: the beginning of its page.
+func picture(dir string) error {
+	page := filepath.Join(dir, "demo.html")
+	for _, args := range [][]string{
+		{filepath.Join(dir, "bin", "redlock"), "demo", "--html", page},
+		{"chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--user-data-dir=" + filepath.Join(dir, "chromium"),
+			"--blink-settings=preferredColorScheme=1", "--window-size=1300,1030", "--screenshot=docs/timeline.png", "file://" + page},
+	} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", args[0], err, out)
+		}
+	}
+	return nil
 }
 
 // cast is a recording in the making.

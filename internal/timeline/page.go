@@ -94,7 +94,7 @@ func (l *Log) html(w io.Writer, bars int) error {
 	}
 	return page.Execute(w, map[string]any{
 		"Title": printable.Text(l.Title, 200), "When": when, "Headline": printable.Text(headline, 2000), "Good": good,
-		"Objections": objections, "Notes": notes, "Answers": l.answers(f), "Pictures": pictures, "Used": used, "Clients": clients,
+		"Objections": objections, "Notes": notes, "Answers": l.answers(f), "Whole": pictures[0], "CloseUps": pictures[1:], "Used": used, "Clients": clients,
 		"Members": l.membersTable(c), "Tokens": l.tokensNote(), "Style": template.CSS(pageStyle), "Script": template.JS(pageScript),
 		"StyleHash": hashOf(pageStyle), "ScriptHash": hashOf(pageScript),
 	})
