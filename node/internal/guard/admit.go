@@ -1,24 +1,12 @@
 package guard
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-)
-
-var (
-	// errReplica: the server became a replica, or was one all along.
-	errReplica = errors.New("the server is a replica")
-	// errTakesNoWrites is the same of a session that had no calls: nothing was executed.
-	errTakesNoWrites = fmt.Errorf("%w: %w", errReplica, &member.ReplyError{Kind: member.KindReadOnly, Text: "READONLY it takes no writes"})
-	// errNoRole: a replica may take its place, and nobody would see that.
-	errNoRole = errors.New("the server does not say whether it is a master: INFO replication")
 )
 
 // LookCommand is the look at the member's marker. It is nil for a member without a guard.
@@ -29,24 +17,14 @@ func (s *Seat) LookCommand() []byte {
 	return s.place().look
 }
 
-// askMarker sends one of the guard's commands and reads the marker it returns. Behind an answer that did
-// not come in time it waits twice as long for the next one, up to four times Terms.Patience: a member that
-// answers thousands of clients would otherwise never admit one.
+// askMarker sends one of the guard's commands and reads the marker it returns.
 func (s *Seat) askMarker(on Session, cmd []byte) (marker, error) {
-	slow := s.slow.Load()
-	ctx, cancel := context.WithTimeout(s.host.Context(), s.terms.Patience<<slow)
-	defer cancel()
-	calls, err := on.Ask(ctx, [][]byte{cmd})
-	if errors.Is(err, context.DeadlineExceeded) {
-		s.slow.Store(min(slow+1, 2))
-	} else {
-		s.slow.Store(0)
+	calls, err := s.askOn(on, cmd)
+	if err == nil && calls[0].Outcome != member.Answered {
+		err = calls[0].Err
 	}
 	if err != nil {
 		return marker{}, fmt.Errorf("marker: %w", err)
-	}
-	if c := &calls[0]; c.Outcome != member.Answered {
-		return marker{}, fmt.Errorf("marker: %w", c.Err)
 	}
 	return readMarker(&calls[0].Reply, calls[0].At)
 }
@@ -82,10 +60,8 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 	began, used := time.Now(), p.Served == Served
 	for first := true; ; {
 		news := g.news()
-		if !s.alone() {
-			if err := s.settle(on); err != nil {
-				return Standing{}, err
-			}
+		if err := s.settle(on); err != nil {
+			return Standing{}, err
 		}
 		asked := time.Now()
 		m, err := s.askMarker(on, s.place().look)
@@ -106,33 +82,34 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 			return Standing{}, err
 		}
 		s.finds(m)
-		v := s.view(p, clock.Elapsed(began, time.Now()))
+		v := s.view(p)
 		if m.id == "" && first {
 			first = false
-			emptied, told := s.emptied(on)
+			emptied, told := s.counted(on, "flushall", "flushdb", "swapdb")
 			used = used || emptied || p.Served == Unsaid && !told
 		}
 		v.used = used
-		// A part was marked for this process: somebody is about to carry the marker here.
-		v.young = v.young || m.id == "" && strings.HasPrefix(m.stamp, runID+" ")
+		if s.early(m, runID, v, began) {
+			if err := on.Pause(news, 100*time.Millisecond); err != nil {
+				return Standing{}, err
+			}
+			continue
+		}
 		do, quarantine := decide(m, runID, v)
 		if do == markLost && s.inherited(on, m) {
 			do, quarantine, v.q = markNew, 0, g.longest()
 		}
-		switch do {
-		case accept:
-			if !m.known() { // Off, and another process
-				if m, err = s.rename(on, m); err != nil {
-					return Standing{}, err
-				}
-			}
-			return s.accepted(on, m)
-		case markNew, markLost:
+		if do != accept {
 			return s.mark(on, m, runID, do, v.q, quarantine)
 		}
-		if err := on.Pause(news, 100*time.Millisecond); err != nil {
-			return Standing{}, err
+		if !m.known() { // Off, and another process
+			if m, err = s.rename(on, m); err != nil {
+				return Standing{}, err
+			}
 		}
+		a, err := s.admits(on, m)
+		s.tellAccepted(a)
+		return a, err
 	}
 }
 
@@ -144,9 +121,7 @@ func (s *Seat) demoted(m marker) error {
 	case s.terms.Replicated && m.role == "":
 		return errNoRole
 	case m.follows():
-		if !s.alone() {
-			s.terms.Shard.Unknown() // the topology does not fit this server
-		}
+		s.misplaced()
 		return errReplica
 	}
 	return nil
@@ -168,16 +143,9 @@ func (s *Seat) neverFollowed(on Session) bool {
 	return told && !yes
 }
 
-// emptied reports whether the server's process was ever told to drop its data. If told is false, it does not say.
-func (s *Seat) emptied(on Session) (yes, told bool) {
-	return s.counted(on, "flushall", "flushdb", "swapdb")
-}
-
 // counted reports whether the server's process has ever executed one of these commands.
 func (s *Seat) counted(on Session, commands ...string) (yes, told bool) {
-	ctx, cancel := context.WithTimeout(s.host.Context(), s.terms.Patience)
-	defer cancel()
-	calls, err := on.Ask(ctx, [][]byte{infoCommands})
+	calls, err := s.askOn(on, infoCommands)
 	if err != nil || calls[0].Outcome != member.Answered || calls[0].Reply.Kind != '$' {
 		return false, false
 	}
@@ -190,51 +158,36 @@ func (s *Seat) counted(on Session, commands ...string) (yes, told bool) {
 	return false, strings.Contains(string(stats), "cmdstat_")
 }
 
-// accepted takes over a standing. If the member does not know how long our leases may be, accepted
+// admits takes over a marker. If the member does not know how long our leases may be, admits
 // raises its q. The member votes when all other clients have had the time to learn of it.
-func (s *Seat) accepted(on Session, m marker) (Standing, error) {
-	g, t := s.guard, &s.terms
-	learn := t.learn()
-	var a Standing
+func (s *Seat) admits(on Session, m marker) (a Standing, err error) {
 	if before := s.host.Now().Standing; before.marker.id == m.id {
 		a = before // of one marking, whatever the connection
 	}
-	if m.q < g.cfg.MaxTTL {
-		lifted, err := s.askMarker(on, s.place().command(liftLua, m.id, millis(g.cfg.MaxTTL)))
-		if err != nil {
+	learn := s.terms.learn()
+	if id, q := m.id, s.guard.cfg.MaxTTL; m.q < q {
+		if m, err = s.askMarker(on, s.place().command(liftLua, id, millis(q))); err != nil {
 			return Standing{}, err
 		}
-		if lifted.id != m.id {
+		if m.id != id {
 			return Standing{}, errMarker
 		}
-		m = lifted
-		t.Logger.Info("member learns of longer leases, and votes when other clients have", "member", s.host.Name(), "max_ttl", g.cfg.MaxTTL, "for", learn)
-		s.event("lifted", lifted.arrived.Add(learn))
+		s.tellLifted(m, learn)
 	}
 	if r := m.raised; r >= 0 && r < learn { // by this client or another
-		a.lifted = m.arrived.Add(learn - r)
+		a = a.until(m.arrived.Add(learn - r))
 	}
-	a = a.reads(m)
 	s.tell()
-	switch {
-	case a.marker.state == forgot:
-		t.Logger.Info("member may have forgotten, and does not vote yet", "member", s.host.Name(), "for", a.marker.left)
-		s.event("quarantined", a.votesFrom)
-	case a.marker.left > 0:
-		t.Logger.Info("member is used for the first time, and does not vote yet", "member", s.host.Name(), "for", a.marker.left)
-		s.event("quarantined", a.votesFrom)
-	}
-	return a, nil
+	return a.reads(m), nil
 }
 
 // mark writes a new marker. q is what the quarantine was decided with. If the client heard of a greater one
 // meanwhile, the restoring must see that it is greater.
 func (s *Seat) mark(on Session, old marker, runID string, do action, q, quarantine time.Duration) (Standing, error) {
-	g := s.guard
 	state := forgot
 	if do == markNew {
 		state = neverForgot
-		g.marks()
+		s.guard.marks()
 	}
 	m, err := s.askMarker(on, s.place().markCommand(runID, old.now, q, quarantine, state))
 	if err != nil {
@@ -243,19 +196,12 @@ func (s *Seat) mark(on Session, old marker, runID string, do action, q, quaranti
 	if !m.of(runID) {
 		return Standing{}, errMarker
 	}
-	if !s.alone() {
-		if err := s.stampAll(on, m); err != nil {
-			return Standing{}, err
-		}
+	if err := s.stampAll(on, m); err != nil {
+		return Standing{}, err
 	}
 	s.finds(m)
-	if m.q < g.cfg.MaxTTL { // marked meanwhile, by a client that does not know how long our leases may be
-		return s.accepted(on, m)
-	}
-	s.tell()
-	a := Standing{}.reads(m)
-	s.tellMarked(old, m, a.votesFrom)
-	return a, nil
+	s.tellMarked(old, m)
+	return s.admits(on, m) // another client may have marked it meanwhile, which does not know how long our leases may be
 }
 
 // lapse ends the generation of a session: what was voted, promised or pushed before counts for

@@ -38,6 +38,8 @@ var (
 	// errClaimed: another client restores the member.
 	errClaimed = errors.New("another client restores it")
 	// errOvertaken: the member was marked or restored meanwhile, or q was raised, or the claim has ended.
+	// errFew: too few members know the counters, as far as the client has heard.
+	errFew       = errors.New("too few other members know the counters")
 	errOvertaken = errors.New("it is not what it was when the restoring began")
 )
 
@@ -65,6 +67,21 @@ func (w *restoring) pause(err error, ping time.Duration) time.Duration {
 	return min(pause/2+mrand.N(pause/2), w.left+time.Millisecond)
 }
 
+// askOn puts one command to a member on a session. Behind an answer that did not come in time it waits twice as long for the
+// next one, up to four times Terms.Patience: a member that answers thousands of clients would otherwise never admit one.
+func (s *Seat) askOn(on Session, cmd []byte) ([]member.Call, error) {
+	slow := s.slow.Load()
+	ctx, cancel := context.WithTimeout(s.host.Context(), s.terms.Patience<<slow)
+	defer cancel()
+	calls, err := on.Ask(ctx, [][]byte{cmd})
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.slow.Store(min(slow+1, 2))
+	} else {
+		s.slow.Store(0)
+	}
+	return calls, err
+}
+
 // ask puts one command to a member. It is given twice the time after each answer that did not come in
 // time, up to 32 times Terms.Patience.
 func (s *Seat) ask(ctx context.Context, w *restoring, of *Seat, cmd []byte) (member.Reply, error) {
@@ -77,11 +94,67 @@ func (s *Seat) ask(ctx context.Context, w *restoring, of *Seat, cmd []byte) (mem
 	return r, err
 }
 
+// restore makes a member that forgot whole again. One client at a time does it: the one whose claim
+// the member has. Whoever comes after it goes on where it stopped. It runs on a goroutine of Watch.
+func (s *Seat) restore(ctx context.Context, w *restoring, id string) (marker, error) {
+	g, ping := s.guard, s.terms.Ping
+	if w.began.IsZero() {
+		w.began = time.Now()
+	}
+	known, count, tried := 0, 0, true
+	s.eachOther(func(of []*Seat, masters int) {
+		knows, waits := heard(of, masters)
+		if knows {
+			known++
+		}
+		if knows || waits {
+			count++
+		}
+		tried = tried && !slices.ContainsFunc(of, untried)
+	})
+	patience, all := time.Duration(0), count == g.cfg.Members-1
+	if !g.enough(known, all, false) {
+		if !g.enough(known, all, true) || time.Now().Before(w.few) || !tried && time.Since(w.began) < ping {
+			return marker{}, errFew
+		}
+		patience = ping
+	}
+	c, err := s.claim(ctx, w, id, patience)
+	switch {
+	case err != nil: // it may have been made
+		s.unclaim(w, id)
+		return marker{}, err
+	case !c.waits:
+		return s.ours(c.marker)
+	case c.why == "claimed":
+		w.left = c.left
+		return marker{}, errClaimed
+	case c.why != "":
+		w.few = time.Now().Add(c.left)
+		return marker{}, errFew
+	}
+	m, p, err := s.makeWhole(ctx, w, c)
+	if err != nil || m.id != id || m.state != whole {
+		s.unclaim(w, id)
+		s.tellProlonged(c.marker, m)
+		return m, err
+	}
+	s.tellRestored(p, w.written)
+	return m, nil
+}
+
+// untried reports whether the client is about to learn what a server knows.
+func untried(o *Seat) bool {
+	now := o.host.Now()
+	return now.State.Up && !now.Standing.admitted || !now.State.Up && errors.Is(now.State.Err, member.ErrConnecting)
+}
+
 // claim is what a member answers to who wants to restore it.
 type claim struct {
 	marker marker
 	waits  bool   // it waits to be restored; else nothing of what follows is told
 	why    string // why the claim is not the caller's; "" it is
+	few    bool   // too few members have known for a while
 	left   time.Duration
 	from   map[string]string // how far pages came
 }
@@ -108,6 +181,7 @@ func (s *Seat) claim(ctx context.Context, w *restoring, id string, patience time
 	if c.waits = len(told) >= 2; !c.waits {
 		return c, nil
 	}
+	c.few = patience > 0
 	c.why, c.left = string(told[0].Str), duration.FromMillis(told[1].Int)
 	c.from = make(map[string]string)
 	for told = told[2:]; len(told) >= 2; told = told[2:] {
@@ -126,22 +200,17 @@ func (s *Seat) unclaim(w *restoring, id string) {
 
 // best puts those first whose order does not rest on the clocks, and of these the ones that are copied in
 // part already.
-func best(lenders [][]*Seat, from map[string]string) [][]*Seat {
-	rank := func(of []*Seat) (rank int) {
-		var memories []string
-		for _, o := range of {
-			m := o.host.Now().Standing.marker
-			if memories = append(memories, m.memory()); m.clk {
-				rank = 2
-			}
+func best(sources []source, from map[string]string) {
+	rank := func(s source) (rank int) {
+		if s.clk {
+			rank = 2
 		}
-		if from[fromField(memories)] == "" {
+		if from[s.from] == "" {
 			rank++
 		}
 		return rank
 	}
-	slices.SortStableFunc(lenders, func(a, b []*Seat) int { return cmp.Compare(rank(a), rank(b)) })
-	return lenders
+	slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
 // memory names what the server has in its memory: a marking, and the replication id that it was found with.
@@ -155,6 +224,46 @@ func fromField(memories []string) string {
 
 // ended is how far the last page came.
 const ended = "end"
+
+// plan is how a member is restored: to the maximum of each counter that the sources have, page by page.
+// Where order rests on the clocks, no counter is restored to less
+// than the member's time: a source that goes on from the clocks may lack a bucket that others have had
+// smaller counters of than the one that everybody has lost. If too few sources know, stored limits alone
+// are restored, which need no number of sources.
+type plan struct {
+	known   bool // enough sources know
+	byClock bool
+	q       time.Duration // see longestOf
+}
+
+// planOf makes a plan of what sources tell. enough is how many must know, longest the greatest MaxTTL
+// that the client knows itself.
+func planOf(sources []source, enough int, longest time.Duration) plan {
+	p := plan{known: len(sources) >= enough, byClock: len(sources) < enough, q: longestOf(longest, sources)}
+	for _, s := range sources {
+		p.byClock = p.byClock || s.clk
+	}
+	return p
+}
+
+// copyAll copies what the sources know, for the client that has the claim.
+func (s *Seat) copyAll(ctx context.Context, w *restoring, c claim, sources []source) (plan, error) {
+	enough := enoughSources(s.guard.cfg.Members)
+	best(sources, c.from)
+	sources = sources[:min(len(sources), enough)]
+	p := planOf(sources, enough, c.marker.q)
+	for i := range sources {
+		if err := s.copyOf(ctx, w, c, &p, &sources[i]); err != nil {
+			return p, err
+		}
+	}
+	for _, was := range sources { // what forgot in between may lack what it had
+		if src, err := s.know(ctx, w, was.of); err != nil || src.from != was.from {
+			return p, fmt.Errorf("%s: %w", was.of[0].host.Name(), cmp.Or(err, errOvertaken))
+		}
+	}
+	return p, nil
+}
 
 // copyOf copies the counters of one source, from where the last page of it came.
 func (s *Seat) copyOf(ctx context.Context, w *restoring, c claim, p *plan, src *source) error {

@@ -143,16 +143,8 @@ func (s *Seat) finds(m marker) {
 		s.contact = marked
 	}
 	if was != s.contact || saw != g.saw {
-		close(g.changed)
-		g.changed = make(chan struct{})
+		g.wakeLocked()
 	}
-}
-
-// heard adopts a greater q that was read elsewhere.
-func (g *Guard) heard(q time.Duration) {
-	g.mu.Lock()
-	g.q = max(g.q, q)
-	g.mu.Unlock()
 }
 
 func (g *Guard) longest() time.Duration {
@@ -161,31 +153,20 @@ func (g *Guard) longest() time.Duration {
 	return g.q
 }
 
-// news is closed when a look has found something new at any member.
-func (g *Guard) news() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.changed
-}
-
-// view is what the client knows beside the member's marker. waited is for how long it has looked at the member.
-func (s *Seat) view(p Process, waited time.Duration) view {
+// view is what the client knows beside the member's marker.
+func (s *Seat) view(p Process) view {
 	g := s.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	// Of what the clocks say the server's age gets the least: a wall clock set forward makes nothing older.
 	v := view{
 		mode: g.cfg.Mode, fresh: g.cfg.Fresh, saw: g.sawLocked(), known: s.known || s.covered(), members: g.cfg.Members,
-		q: g.q, lag: max(0, s.terms.Lag), uptime: p.Uptime + time.Since(p.Seen), waited: waited, patience: s.terms.Patience,
+		q: g.q, lag: max(0, s.terms.Lag), uptime: p.Uptime + time.Since(p.Seen),
 	}
 	v.unmarked = g.groupsUnmarkedLocked()
 	for _, o := range g.seats {
 		if o.alone() && o.contact == unmarked {
 			v.unmarked++
-		}
-		m := o.host.Now().Standing.marker
-		if o != s && m.id != "" && m.state == neverForgot && m.age+time.Since(m.arrived) < youngMarker {
-			v.young = true
 		}
 	}
 	return v
@@ -201,13 +182,6 @@ func (s *Seat) tell() {
 	s.told = true
 	g.mu.Unlock()
 	g.meet()
-}
-
-// Fell is told that the member is down. A majority of the others may have been met without it.
-func (s *Seat) Fell() {
-	if s.guard != nil {
-		s.guard.meet()
-	}
 }
 
 // meet has all members vote once a majority knows of our MaxTTL: when one was told, and when a

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
@@ -25,19 +24,6 @@ const (
 	Served                // it has one
 	Unsaid                // it does not say
 )
-
-// Config is what all members of a client share. All clients of one deployment use the same Mode.
-type Config struct {
-	Members int
-	MaxTTL  time.Duration // the longest lease this client asks for: its q
-	Mode    Mode
-	// Fresh says that nothing was held at these members before, so that a first deployment needs no
-	// quarantine. Only a person can know that.
-	Fresh  bool
-	Logger *slog.Logger
-	// Event hears of each step, for tracing. It may be nil.
-	Event func(Event)
-}
 
 // Host publishes what a Seat finds, and tells it how its member is. Its methods may be called from
 // any goroutine, and none but Ask waits. The guard calls Now, Closing and the functions of Shard under
@@ -79,27 +65,4 @@ type Present struct {
 	State    member.State
 	Standing Standing
 	Session  Session // nil while the member is not up
-}
-
-// Terms are what a Seat is told of its member.
-type Terms struct {
-	Ping     time.Duration // how old the last look at the marker may be when a vote counts
-	Patience time.Duration // for one answer, and for the first answers of the other members
-	Lag      time.Duration // how long a master that was replaced may go on granting
-	Logger   *slog.Logger
-	Shard    *Shard // not nil for a master of a cluster
-	// Replicated says that a replica may take the server's place with a part of its memory.
-	Replicated bool
-}
-
-// lookPings is how many pings a look is apart from the one before it, if no call takes it along.
-const lookPings = 10
-
-// learn is how long another client may take to learn of a raised q: one ping more is for the look and its answer. Where
-// a replica may take over, everybody looks at each ping: nothing but a look tells of that.
-func (t *Terms) learn() time.Duration {
-	if t.Replicated {
-		return t.Ping
-	}
-	return (lookPings + 1) * t.Ping
 }

@@ -7,6 +7,18 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
+// lookPings is how many pings a look is apart from the one before it, if no call takes it along.
+const lookPings = 10
+
+// learn is how long another client may take to learn of a raised q: one ping more is for the look and its answer. Where
+// a replica may take over, everybody looks at each ping: nothing but a look tells of that.
+func (t *Terms) learn() time.Duration {
+	if t.Replicated {
+		return t.Ping
+	}
+	return (lookPings + 1) * t.Ping
+}
+
 // look is one look at the marker, the Sink of its call.
 type look struct {
 	call  member.Call
@@ -24,15 +36,7 @@ func (l *look) Done(c *member.Call) {
 	if !s.terms.Replicated && !s.same(c) {
 		s.lapse()
 	}
-	if o, ok := readOffset(c, l.sent); ok {
-		s.offset.Store(&o)
-	}
-	if w := l.watch; w != nil {
-		w.answered.Store(l) // who takes it needs no earlier one
-		w.wake()
-	} else if !s.host.Now().Standing.admitted {
-		s.host.Suspect()
-	}
+	l.handOn(c)
 }
 
 // same reports whether a look that was answered or refused shows the memory of the standing.
@@ -44,21 +48,13 @@ func (s *Seat) same(c *member.Call) bool {
 	return err == nil && s.host.Now().Standing.stays(m, s.guard.cfg.MaxTTL)
 }
 
-// rests reports whether the member is looked at rarely while no call comes that needs a look.
-func (s *Seat) rests() bool { return s.guard != nil && !s.terms.Replicated }
-
-// AtRest reports whether the last look is older than a ping, and the next one the PING of the connection.
-func (s *Seat) AtRest() bool {
-	return s.rests() && clock.Elapsed(*s.looked.Load(), time.Now()) >= s.terms.Ping
-}
-
 // look puts a look in line if one is due: a ping after the last one, and ten at rest. It returns the time until it may be. If the
 // session is broken, whoever looks after it ends by that.
 func (w *Watch) look(now time.Time) time.Duration {
 	s := w.seat
 	ping, last := s.terms.Ping, *s.looked.Load()
 	until := clock.Until(last.Add(ping), now)
-	if until <= 0 && s.rests() {
+	if until <= 0 && !s.terms.Replicated {
 		until = clock.Until(last.Add(lookPings*ping), now)
 	}
 	if !w.soon.IsZero() {
@@ -78,10 +74,7 @@ func (w *Watch) look(now time.Time) time.Duration {
 // Overdue returns a look that must stand before a call that is put in line now, because the last one in line is older than a
 // ping. Nil: there is no need. The caller puts it in line before it lets another call pass.
 func (s *Seat) Overdue() *member.Call {
-	if s.guard == nil || s.terms.Replicated {
-		return nil
-	}
-	if clock.Elapsed(*s.looked.Load(), time.Now()) < s.terms.Ping {
+	if s.guard == nil || s.terms.Replicated || clock.Elapsed(*s.looked.Load(), time.Now()) < s.terms.Ping {
 		return nil
 	}
 	l := s.newLook(s.watch.Load())
@@ -98,39 +91,24 @@ func (s *Seat) newLook(w *Watch) *look {
 // looked takes the result of a look.
 func (w *Watch) looked(l *look) error {
 	s, c := w.seat, &l.call
-	if c.Outcome == member.Refused {
-		if !s.alone() {
-			if done, err := s.refused(w, c); done {
-				return err
-			}
-		}
-		return w.begin()
+	if done, err := s.followed(w, c); done {
+		return err
 	}
-	if c.Outcome != member.Answered {
-		return nil
-	}
-	w.lost = 0
 	m, err := readMarker(&c.Reply, c.At)
-	if err == nil {
+	if c.Outcome == member.Answered && err == nil {
 		if err := s.demoted(m); err != nil {
 			return err
 		}
 	}
-	a := s.host.Now().Standing
-	same := err == nil && a.admitted && a.stays(m, s.guard.cfg.MaxTTL)
-	if same && m.renamed() {
-		if m, err = s.rename(w.session, m); err == nil {
-			s.take(m)
-		}
-		return err
-	}
-	if !s.alone() {
-		if done, err := s.moved(w.session); done {
+	switch {
+	case !s.same(c) || !s.host.Now().Standing.admitted:
+		return w.begin()
+	case c.Outcome != member.Answered:
+		return nil
+	case m.renamed():
+		if m, err = s.rename(w.session, m); err != nil {
 			return err
 		}
-	}
-	if !same {
-		return w.begin()
 	}
 	s.take(m)
 	return nil

@@ -331,10 +331,11 @@ func (r *qRules) look(w *qWorld, c *qClient, m *qMember, i int, ttl int8, waited
 		c.gone(i)
 	}
 	v := view{mode: Strict, saw: c.saw, known: c.known&bit != 0, members: qMembers, unmarked: max(1, bits.OnesCount8(c.none)),
-		q: time.Duration(c.q) * qTick, uptime: time.Duration(m.age) * qTick, used: m.served && !r.noSigns, waited: waited, patience: time.Second}
-	switch do, quarantine := decide(found, qRuns[m.run], v); do {
-	case waitFirst:
+		q: time.Duration(c.q) * qTick, uptime: time.Duration(m.age) * qTick, used: m.served && !r.noSigns, waiting: waiting{waited: waited, patience: time.Second}}
+	if early(found, v) {
 		return true
+	}
+	switch do, quarantine := decide(found, qRuns[m.run], v); do {
 	case markNew:
 		m.marked(qNever, c.q, int8(quarantine/qTick))
 		c.first = true

@@ -1,9 +1,30 @@
 package guard
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redquorum/redquorum/member"
 )
+
+var (
+	// errReplica: the server became a replica, or was one all along.
+	errReplica = errors.New("the server is a replica")
+	// errTakesNoWrites is the same of a session that had no calls: nothing was executed.
+	errTakesNoWrites = fmt.Errorf("%w: %w", errReplica, &member.ReplyError{Kind: member.KindReadOnly, Text: "READONLY it takes no writes"})
+	// errNoRole: a replica may take its place, and nobody would see that.
+	errNoRole = errors.New("the server does not say whether it is a master: INFO replication")
+)
+
+// barred says why a member gives no vote that is up, and until when. fit: its quarantine is over.
+func (a Standing) barred(name string, fit bool) (error, time.Time) {
+	if fit {
+		return fmt.Errorf("%s: it does not vote before a majority of the members was met: %w", name, member.ErrConnecting), time.Time{}
+	}
+	return fmt.Errorf("%s: %w", name, &member.QuarantineError{Until: a.votesFrom, Restoring: a.marker.state == forgot}), a.votesFrom
+}
 
 // Event is one step of the restart guard at one member.
 type Event struct {
@@ -13,7 +34,11 @@ type Event struct {
 }
 
 // tellMarked logs what a marking means for the member.
-func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
+func (s *Seat) tellMarked(old, m marker) {
+	var votesFrom time.Time
+	if m.left > 0 {
+		votesFrom = m.arrived.Add(m.left)
+	}
 	log, name := s.terms.Logger, s.host.Name()
 	process, _, _ := strings.Cut(m.id, " ")
 	until := time.Now().Add(m.left).Round(time.Second).Format(time.TimeOnly)
@@ -41,6 +66,34 @@ func (s *Seat) tellMarked(old, m marker, votesFrom time.Time) {
 		s.event("marked", votesFrom)
 	default:
 		s.event("marked", votesFrom)
+	}
+}
+
+// tellLifted logs that the member was told of longer leases, which others learn of in that time.
+func (s *Seat) tellLifted(m marker, learn time.Duration) {
+	s.terms.Logger.Info("member learns of longer leases, and votes when other clients have", "member", s.host.Name(), "max_ttl", m.q, "for", learn)
+	s.event("lifted", m.arrived.Add(learn))
+}
+
+// tellAccepted logs why a member that was marked before does not vote yet.
+func (s *Seat) tellAccepted(a Standing) {
+	why := "member is used for the first time, and does not vote yet"
+	switch {
+	case a.marker.state == forgot:
+		why = "member may have forgotten, and does not vote yet"
+	case a.marker.left == 0:
+		return
+	}
+	s.terms.Logger.Info(why, "member", s.host.Name(), "for", a.marker.left)
+	s.event("quarantined", a.votesFrom)
+}
+
+// tellProlonged logs that a restore found a longer quarantine than that of the marking old.
+func (s *Seat) tellProlonged(old, m marker) {
+	if m.id == old.id && m.left > 0 && m.q > old.q {
+		s.terms.Logger.Warn("member stays silent for longer: leases may run that are longer than was known when it was marked",
+			"member", s.host.Name(), "max_ttl", m.q, "for", m.left)
+		s.event("quarantined", m.arrived.Add(m.left))
 	}
 }
 

@@ -1,34 +1,14 @@
 package guard
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/redquorum/redquorum/member"
 )
 
-// Mode says what happens to a member that may have forgotten.
-type Mode uint8
-
-const (
-	// Quarantine keeps the member from voting until every lease that may have counted its old votes
-	// has ended. Members that know then restore its token counters. This is the default.
-	Quarantine Mode = iota
-	// Strict is Quarantine, but if too few members know the counters, the member does not vote.
-	// With Quarantine its counters continue from the servers' clocks.
-	Strict
-	// Off believes that a member which comes back with an old marker remembers everything. It is
-	// for members with appendfsync always. A member without a marker has forgotten all the same,
-	// unless Config.Fresh is set, too. So has a replica that took over.
-	Off
-)
-
 // youngMarker bounds the age of a marker by which a client sees that another client marks a first
 // deployment.
 const youngMarker = 5 * time.Second
-
-// lookAgain is how long a process that never saw a marker waits for another client's marking.
-const lookAgain = time.Second
 
 // view is what decide needs to know beside the marker.
 type view struct {
@@ -41,20 +21,18 @@ type view struct {
 	q        time.Duration
 	uptime   time.Duration // of the server process
 	lag      time.Duration // Terms.Lag
-	waited   time.Duration // since the first look at this member found no marker
-	patience time.Duration // for the other members' first answers
 	used     bool          // this process has served clients, or was emptied, or does not say: its age proves nothing
-	young    bool          // a marker of another member has state n and is younger than youngMarker
+
+	waiting // see early
 }
 
 // action is what to do with a member whose marker was read.
 type action uint8
 
 const (
-	accept    action = iota
-	markNew          // first deployment: state n
-	markLost         // it forgot: state g
-	waitFirst        // the client has not looked at all members yet
+	accept   action = iota
+	markNew         // first deployment: state n
+	markLost        // it forgot: state g
 )
 
 // decide is the whole rule of docs/protocol.md, "Marker" and docs/protocol.md, "First start". If
@@ -75,14 +53,10 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 		switch {
 		case v.fresh:
 			return markNew, 0
-		case v.used && v.waited < v.patience: // another client of a first start may be about to mark it
-			return waitFirst, 0
 		case v.used || m.promoted(): // emptied; or its process is older than its memory
 			return markNew, rest
 		}
 		return markNew, max(0, rest-max(0, v.uptime-time.Second)) // uptime_in_seconds runs up to a second ahead
-	case !v.saw && v.waited < v.patience, v.young && v.waited < lookAgain:
-		return waitFirst, 0
 	case !v.saw && v.fresh: // a person vouches for those that do not answer, too
 		return markNew, 0
 	}
@@ -98,7 +72,6 @@ type Standing struct {
 	marker    marker
 	admitted  bool      // the marker is that of the running process, in this generation
 	votesFrom time.Time // the quarantine ends then, by our monotonic clock: see reads
-	lifted    time.Time // until then other clients may not know our MaxTTL
 }
 
 // Marker is the id of the member's marker, and "" if the member was never admitted. It names one
@@ -113,13 +86,18 @@ func (a Standing) Admitted() bool { return a.admitted }
 // what q was raised. It never shortens it: a server whose clock was set forward ends the key early,
 // and what it says then ends nothing here.
 func (a Standing) reads(m marker) Standing {
-	if until := m.arrived.Add(m.left); m.left > 0 && until.After(a.votesFrom) {
-		a.votesFrom = until
-	}
-	if a.lifted.After(a.votesFrom) {
-		a.votesFrom = a.lifted
+	if m.left > 0 {
+		a = a.until(m.arrived.Add(m.left))
 	}
 	a.marker = m
+	return a
+}
+
+// until has the member vote no sooner than at.
+func (a Standing) until(at time.Time) Standing {
+	if at.After(a.votesFrom) {
+		a.votesFrom = at
+	}
 	return a
 }
 
@@ -170,17 +148,12 @@ const NoHandOver = "!"
 func (a Standing) verdict(name string, up, met bool, now time.Time) (v Verdict) {
 	fit := a.mayVote(now)
 	may := fit && met
-	v.Votes = up && may
-	v.Tag = a.marker.id
+	v.Votes, v.Tag = up && may, a.marker.id
 	if !may {
 		v.Tag = NoHandOver
 	}
-	if up && fit && !may {
-		v.Barred = fmt.Errorf("%s: it does not vote before a majority of the members was met: %w", name, member.ErrConnecting)
-	}
-	if up && !fit {
-		v.Quarantine = a.votesFrom
-		v.Barred = fmt.Errorf("%s: %w", name, &member.QuarantineError{Until: a.votesFrom, Restoring: a.marker.state == forgot})
+	if up && !may {
+		v.Barred, v.Quarantine = a.barred(name, fit)
 	}
 	return v
 }
@@ -191,27 +164,6 @@ type source struct {
 	q    time.Duration // the greatest MaxTTL that the member was told of
 	from string        // its memory, as fromField names it
 	of   []*Seat       // of a cluster, all masters
-}
-
-// plan is how a member is restored: to the maximum of each counter that the sources have, page by page.
-// Where order rests on the clocks, no counter is restored to less
-// than the member's time: a source that goes on from the clocks may lack a bucket that others have had
-// smaller counters of than the one that everybody has lost. If too few sources know, stored limits alone
-// are restored, which need no number of sources.
-type plan struct {
-	known   bool // enough sources know
-	byClock bool
-	q       time.Duration // see longestOf
-}
-
-// planOf makes a plan of what sources tell. enough is how many must know, longest the greatest MaxTTL
-// that the client knows itself.
-func planOf(sources []source, enough int, longest time.Duration) plan {
-	p := plan{known: len(sources) >= enough, byClock: len(sources) < enough, q: longestOf(longest, sources)}
-	for _, s := range sources {
-		p.byClock = p.byClock || s.clk
-	}
-	return p
 }
 
 // longestOf is the q that the quarantine of a member must have lasted for when it is restored

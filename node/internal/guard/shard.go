@@ -114,6 +114,20 @@ func (s *Seat) Leave() {
 	g.seats = slices.DeleteFunc(g.seats, func(o *Seat) bool { return o == s })
 }
 
+// Fell is told that the member is down. A majority of the others may have been met without it.
+func (s *Seat) Fell() {
+	if s.guard != nil {
+		s.guard.meet()
+	}
+}
+
+// heard adopts a greater q that was read elsewhere.
+func (g *Guard) heard(q time.Duration) {
+	g.mu.Lock()
+	g.q = max(g.q, q)
+	g.mu.Unlock()
+}
+
 // masters are the seats of a cluster.
 func (g *Guard) masters(of *Group) (out []*Seat) {
 	for _, s := range g.others() {
@@ -190,15 +204,22 @@ func (s *Seat) stamp(ctx context.Context, ask func(...[]byte) ([]member.Call, er
 	}
 	// As at a restore: the master that the slot came from was marked by somebody who may not have
 	// known.
-	lenders, heard := s.lenders()
 	var sources []source
-	for _, l := range lenders {
-		if src, err := s.know(ctx, &restoring{}, l); err == nil {
-			sources = append(sources, src)
+	all := 0
+	s.eachOther(func(of []*Seat, masters int) {
+		knows, waits := heard(of, masters)
+		if knows {
+			src, err := s.know(ctx, &restoring{}, of)
+			if knows = err == nil; knows {
+				sources = append(sources, src)
+			}
 		}
-	}
+		if knows || waits {
+			all++
+		}
+	})
 	few := len(sources) < enoughSources(g.cfg.Members)
-	if few && (g.cfg.Mode == Strict || !(heard == all && len(sources) == len(lenders)) && t.Shard.Group.patient(t.Ping)) {
+	if few && (g.cfg.Mode == Strict || all < g.cfg.Members-1 && t.Shard.Group.patient(t.Ping)) {
 		return 0, forgotten("slot: it came from a master that forgot, and too few members tell for how long")
 	}
 	t.Shard.Group.asked(!few)
@@ -254,7 +275,7 @@ func (s *Seat) choose() (*home, error) {
 
 // settle chooses the home of a master, before its marker is read. It waits for the topology.
 func (s *Seat) settle(on Session) error {
-	for began := time.Now(); ; {
+	for began := time.Now(); !s.alone(); {
 		h, err := s.choose()
 		if err == nil {
 			s.home.Store(h)
@@ -266,6 +287,14 @@ func (s *Seat) settle(on Session) error {
 		if err := on.Pause(s.guard.news(), 5*time.Millisecond); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// misplaced tells the cluster that the topology does not fit this server.
+func (s *Seat) misplaced() {
+	if !s.alone() {
+		s.terms.Shard.Unknown()
 	}
 }
 
@@ -297,7 +326,20 @@ func (s *Seat) covered() bool {
 	return !s.alone() && s.terms.Shard.Group.covers(s.terms.Shard.Slots())
 }
 
-// refused follows up a look that was sent elsewhere.
+// followed follows up a look at a master: one that was sent elsewhere, and one after which the marker must be carried along. If
+// done is true, nothing is left to do.
+func (s *Seat) followed(w *Watch, c *member.Call) (done bool, err error) {
+	switch {
+	case s.alone():
+	case c.Outcome == member.Refused:
+		return s.refused(w, c)
+	case c.Outcome == member.Answered:
+		w.lost = 0
+		return s.moved(w.session)
+	}
+	return false, nil
+}
+
 func (s *Seat) refused(w *Watch, c *member.Call) (done bool, err error) {
 	if e, ok := c.Err.(*member.ReplyError); !ok || e.Kind != member.KindCluster {
 		return s.moved(w.session)
@@ -364,8 +406,8 @@ func (g *Guard) groupsToldLocked() (count int) {
 	return count
 }
 
-// askGroups calls ask for each cluster but the seat's own, with the seats of its masters, and how many serve slots.
-func (s *Seat) askGroups(ask func(of []*Seat, all int)) {
+// eachGroup calls each for each cluster but the seat's own, with the seats of its masters, and how many serve slots.
+func (s *Seat) eachGroup(each func(of []*Seat, masters int)) {
 	own := s.terms.Shard.group()
 	var clusters []*Group
 	masters := make(map[*Group][]*Seat)
@@ -380,7 +422,7 @@ func (s *Seat) askGroups(ask func(of []*Seat, all int)) {
 		masters[group] = append(masters[group], o)
 	}
 	for _, group := range clusters {
-		ask(masters[group], group.Masters())
+		each(masters[group], group.Masters())
 	}
 }
 
@@ -482,6 +524,9 @@ func (s *Seat) stray(on Session, runID string) (marker, error) {
 // marker is looked at, and a slot is stamped only if the announcement is still there. A slot that
 // another client has announced since stays without a stamp, and Stamp puts it right.
 func (s *Seat) stampAll(on Session, m marker) error {
+	if s.alone() {
+		return nil
+	}
 	slots, word := s.terms.Shard.Slots(), rand.Text()
 	announced, sealed := make([][]byte, len(slots)), make([][]byte, len(slots))
 	for i, sl := range slots {

@@ -53,6 +53,25 @@ func (w *Watch) Stop() {
 	w.work.Wait()
 }
 
+// handOn hands a look that was answered on to whoever looks after the session.
+func (l *look) handOn(c *member.Call) {
+	s := l.seat
+	if o, ok := readOffset(c, l.sent); ok {
+		s.offset.Store(&o)
+	}
+	if w := l.watch; w != nil {
+		w.answered.Store(l) // who takes it needs no earlier one
+		w.wake()
+	} else if !s.host.Now().Standing.admitted {
+		s.host.Suspect()
+	}
+}
+
+// AtRest reports whether the last look is older than a ping, and the next one the PING of the connection.
+func (s *Seat) AtRest() bool {
+	return s.guard != nil && !s.terms.Replicated && clock.Elapsed(*s.looked.Load(), time.Now()) >= s.terms.Ping
+}
+
 // Tick does what is due and returns the time until more is.
 func (w *Watch) Tick(now time.Time) time.Duration {
 	s := w.seat
@@ -168,4 +187,17 @@ func (a Standing) dueNow(now, looked time.Time) (do due, until time.Duration) {
 		return looksOnce, 0
 	}
 	return waits, 0
+}
+
+// news is closed when a look has found something new at any member.
+func (g *Guard) news() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed
+}
+
+// wakeLocked closes news.
+func (g *Guard) wakeLocked() {
+	close(g.changed)
+	g.changed = make(chan struct{})
 }
