@@ -100,11 +100,11 @@ func (n *Node) listen(ctx context.Context, channel string, l member.Listener) {
 		}
 		wait := n.pause(failures, err)
 		if errors.Is(err, errExpires) {
-			n.cfg.Logger.Debug("inbox is opened anew", "member", n.name, "why", err)
+			n.cfg.Logger.Debug("inbox is opened anew", "member", n.name, "err", err)
 			continue
 		}
 		if errors.Is(err, errMoved) { // the commands' connection tells what there is to tell
-			n.cfg.Logger.Debug("inbox is opened anew", "member", n.name, "why", err)
+			n.cfg.Logger.Debug("inbox is opened anew", "member", n.name, "err", err)
 		} else {
 			n.logFailure("inbox is closed", failures, err, wait)
 		}

@@ -291,7 +291,7 @@ func (c *Client) force(ctx context.Context, op string, lock script.Lock, owners 
 		}
 	}
 	if freed > 0 {
-		c.log.Warn("redlock: lock forced open", "key", logged(name), "members_freed", freed, "members_asked", len(c.members))
+		c.log.Warn("lock forced open", "key", logged(name), "members_freed", freed, "members_asked", len(c.members))
 	}
 	return freed, err
 }

@@ -345,7 +345,7 @@ func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 	a.c.owners.put(l)
 	a.terms.kind.held(l)
 	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.own.Votes() <= a.c.need && len(a.c.members) > 1 {
-		a.c.log.Debug("redlock: held by a bare majority", "key", logged(l.key), "token", l.token)
+		a.c.log.Debug("held by a bare majority", "key", logged(l.key), "token", l.token)
 	}
 	return &l.own, nil
 }

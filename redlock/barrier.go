@@ -109,7 +109,7 @@ func (b *Barrier) wait(ctx, in context.Context) (round uint64, err error) {
 		b.mu.Lock()
 		entered, _, _ := b.core.Round()
 		said := b.core.Judge(states)
-		refuses := b.core.Refuses
+		refuses, other := b.core.Refuses, b.core.Other()
 		b.mu.Unlock()
 		switch said {
 		case latch.Opened:
@@ -118,7 +118,7 @@ func (b *Barrier) wait(ctx, in context.Context) (round uint64, err error) {
 		case latch.Moved:
 			w.askAll()
 		case latch.Differs:
-			return 0, b.fail(refusal(w.failing(ErrConflict, nil), true, refuses))
+			return 0, b.fail(refusal(w.failing(conflict(other, int64(b.l.count)), nil), true, refuses))
 		case latch.Strangers:
 			return 0, b.fail(refusal(w.failing(fmt.Errorf("%w: others are its %d parties", ErrConflict, b.l.count), nil), true, refuses))
 		}

@@ -21,7 +21,7 @@ func (s *callbacks) hush(ctx context.Context) {
 	}
 }
 
-// logging is the Handler of a Logger.
+// logging is the Handler of a Logger: each line begins with the name of the library.
 type logging struct {
 	slog.Handler
 	calls *callbacks
@@ -40,6 +40,7 @@ func (h logging) Handle(ctx context.Context, r slog.Record) error {
 		return nil
 	}
 	defer h.calls.leave()
+	r.Message = "redlock: " + r.Message
 	return h.Handler.Handle(ctx, r)
 }
 

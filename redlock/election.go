@@ -118,7 +118,7 @@ func (e *Election) Campaign(ctx context.Context, value []byte) (*Lease, error) {
 		_ = l.Unlock(ctx)
 		return nil, err
 	case err != nil:
-		c.log.Warn("redlock: too few members have recorded what the leader proclaims", "key", logged(l.key), "token", l.token, "error", err)
+		c.log.Warn("too few members have recorded what the leader proclaims", "key", logged(l.key), "token", l.token, "err", err)
 	}
 	return l, nil
 }

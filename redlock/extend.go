@@ -7,6 +7,7 @@ import (
 
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/memberset"
+	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 )
@@ -143,8 +144,8 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if l.none() {
 		return noLease("extend")
 	}
-	if err := checkTTL(ttl, l.c.cfg); err != nil {
-		return badInput("extend", "TTL: %v", err)
+	if err := l.checkTTL(ttl); err != nil {
+		return err
 	}
 	if l.spent.Load() {
 		return l.givenUp("extend")
@@ -153,6 +154,14 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 		return l.notHeld("extend")
 	}
 	return l.bound().extend(ctx, l.lease, ttl)
+}
+
+// checkTTL explains why the lease cannot be extended by ttl.
+func (l *lease) checkTTL(ttl time.Duration) error {
+	if err := checkTTL(ttl, l.c.cfg); err != nil {
+		return badInput("extend "+printable.Quote(l.key), "TTL: %v", err)
+	}
+	return nil
 }
 
 // clamp shortens the local validity. It reports false if it is shorter already.

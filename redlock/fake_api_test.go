@@ -68,7 +68,7 @@ func TestArgumentsThatCannotWorkAreNamed(t *testing.T) {
 		var none context.Context
 		require.ErrorIs(t, l.Unlock(none), redlock.ErrInput)
 		require.ErrorIs(t, l.Extend(none, time.Second), redlock.ErrInput)
-		require.ErrorIs(t, l.Extend(ctx, 0), redlock.ErrInput)
+		rt.Says(t, l.Extend(ctx, 0), redlock.ErrInput, fmt.Sprintf("redlock: extend %q: TTL", l.Key()))
 		require.ErrorIs(t, l.Extend(ctx, time.Minute), redlock.ErrInput)
 		require.ErrorIs(t, rt.Err(p.Adopt(none, redlock.Handoff{})), redlock.ErrInput)
 		require.ErrorIs(t, rt.Err(p.Adopt(ctx, redlock.Handoff{})), redlock.ErrInput)

@@ -149,7 +149,9 @@ func TestAnotherCountForOneRoundIsAConflictAndLeavesNothing(t *testing.T) {
 		synctest.Wait() // the last member knows it too
 		before := keysOfAll(t, cluster)
 		refused(t, b.Latch("job", 2).CountDown(t.Context()), redlock.ErrConflict)
-		refused(t, b.Latch("job", 2).Await(t.Context()), redlock.ErrConflict)
+		err := b.Latch("job", 2).Await(t.Context())
+		refused(t, err, redlock.ErrConflict)
+		require.ErrorContains(t, err, "latch or barrier has another count: 3, and not 2")
 		synctest.Wait()
 		require.Equal(t, before, keysOfAll(t, cluster))
 		require.Equal(t, 2, remaining(t, a.Latch("job", 3)))

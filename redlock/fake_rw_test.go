@@ -353,6 +353,21 @@ func TestStuckReadersLetTheWriterIn(t *testing.T) {
 	})
 }
 
+func TestReadLeaseOfADowngradeOutlivesItsDo(t *testing.T) {
+	withTwo(t, 3, func(t *testing.T, _ *redlocktest.Deployment, a, b *caller) {
+		var down *redlock.Lease
+		require.NoError(t, a.RWMutex("k").Do(t.Context(), func(ctx context.Context, l *redlock.Lease) (err error) {
+			down, err = l.Downgrade(ctx)
+			require.ErrorIs(t, context.Cause(ctx), redlock.ErrDowngraded)
+			return err
+		}))
+		time.Sleep(time.Minute)
+		require.NoError(t, down.Err(), "the client renews it")
+		require.ErrorIs(t, rt.Err(b.RWMutex("k").TryLock(t.Context())), redlock.ErrHeld)
+		require.NoError(t, down.Unlock(t.Context()))
+	})
+}
+
 func TestDowngradeHasNoGap(t *testing.T) {
 	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		a.Slow(10*time.Millisecond, 10*time.Millisecond, 10*time.Millisecond)

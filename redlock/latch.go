@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"math"
 	mrand "math/rand/v2"
 	"slices"
@@ -195,7 +196,7 @@ func (r *latchRound) arrive(ctx, in context.Context, op, id string) error {
 		case r.core.Passed():
 			return true, ErrPassed
 		case refused, r.core.Conflict():
-			return true, ErrConflict
+			return true, conflict(r.core.Other(), r.terms.Count)
 		}
 		return false, nil
 	})
@@ -207,6 +208,11 @@ func (r *latchRound) arrive(ctx, in context.Context, op, id string) error {
 		r.mu.Unlock()
 	}
 	return err
+}
+
+// conflict is ErrConflict for a count where members know another one.
+func conflict(other, count int64) error {
+	return fmt.Errorf("%w: %d, and not %d", ErrConflict, other, count)
 }
 
 // until waits until something is so of the arrival of a version. is is asked with mu held. An error of
@@ -274,7 +280,7 @@ func (r *latchRound) await(ctx, in context.Context) error {
 		case r.core.Passed():
 			return true, ErrPassed
 		case r.core.Conflict():
-			return true, ErrConflict
+			return true, conflict(r.core.Other(), r.terms.Count)
 		}
 		return false, nil
 	}
@@ -315,7 +321,7 @@ func (r *latchRound) sayIfOpenBefore() {
 	r.said = r.said || say
 	r.mu.Unlock()
 	if say {
-		r.c.log.Info("redlock: latch was open before it was awaited: if its name is used again, give each use a Round", "key", logged(r.name()))
+		r.c.log.Info("latch was open before it was awaited: if its name is used again, give each use a Round", "key", logged(r.name()))
 	}
 }
 

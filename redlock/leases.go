@@ -339,8 +339,8 @@ func (s *Leases) Extend(ctx context.Context, ttl time.Duration) error {
 		return noLease("extend")
 	}
 	for _, l := range s.all {
-		if err := checkTTL(ttl, l.c.cfg); err != nil {
-			return badInput("extend", "TTL: %v", err)
+		if err := l.checkTTL(ttl); err != nil {
+			return err
 		}
 	}
 	if s.Err() != nil {

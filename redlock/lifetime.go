@@ -110,7 +110,7 @@ func (c *Client) close() {
 	for _, m := range c.members {
 		wg.Go(func() {
 			if err := m.Close(ctx); err != nil {
-				c.log.Warn("redlock: member closed with work undone", "member", m.Name(), "error", err)
+				c.log.Warn("member closed with work undone", "member", m.Name(), "err", err)
 			}
 		})
 	}

@@ -48,7 +48,7 @@ func TestClientWhoseCallbackBlocksLooksAllTheSame(t *testing.T) {
 				b := redlock.Guarded(t, cluster, long, func(c *redlock.Config) {
 					switch who {
 					case "Logger":
-						c.Logger = slog.New(stuckAt{slog.DiscardHandler, "member is up", let})
+						c.Logger = slog.New(stuckAt{slog.DiscardHandler, "redlock: member is up", let})
 					case "Tracer.Member":
 						c.Tracer.Member = func(_ string, up bool, _ error) {
 							if up {

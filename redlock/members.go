@@ -15,16 +15,16 @@ type MemberInfo struct {
 	Name  string
 	State string    // MemberVoting, MemberQuarantined, MemberRestoring or MemberDown
 	Since time.Time // when this client saw the member enter that state
-	Until time.Time // the end of the quarantine, if State is MemberQuarantined
-	// Err is why the member is down, if State is MemberDown. In any other state it is why the
-	// member cannot tell waiters about a grant, or nil.
+	Until time.Time // the end of the quarantine that it is in, or a part of it: see Silent
+	// Err is why the member is down, if State is MemberDown. In any other state it is why a part of it
+	// does not vote (Silent), or why it cannot tell waiters about a grant, or nil.
 	Err error
 
-	// Silent is the part of a Redis Cluster that does not vote. A cluster counts as MemberVoting if
-	// any of its masters votes. Locks in the slots of the other masters lack this vote. If the
-	// cluster is the only member, nobody can take those locks. Silent is zero while all masters
-	// vote, and always for a single server.
-	Silent ability.Silence
+	// Silent is in how many of its 16,384 slots a Redis Cluster does not vote. A cluster counts as
+	// MemberVoting if any of its masters votes. Locks in the silent slots lack this vote, and Err and
+	// Until say why and until when. If the cluster is the only member, nobody can take those locks.
+	// Silent is zero while all masters vote, and always for a single server.
+	Silent int
 
 	// ClockAhead is how far the member's wall clock was ahead of this machine's at the last look,
 	// about a PingInterval ago, or up to ten while the client was idle. ClockWithin is its uncertainty,
@@ -56,7 +56,10 @@ func (c *Client) Members() []MemberInfo {
 			out[i].ClockAhead, out[i].ClockWithin, _ = m.ClockOffset()
 		}
 		if m, ok := c.members[i].(ability.Parted); ok {
-			out[i].Silent = m.Silence()
+			part := m.Silence()
+			if out[i].Silent = part.Slots; part.Slots > 0 && out[i].State == MemberVoting {
+				out[i].Err, out[i].Until = part.Err, part.Until
+			}
 		}
 	}
 	return out

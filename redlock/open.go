@@ -154,10 +154,10 @@ func (c *Client) askForMemory(ctx context.Context) {
 			if limited {
 				level = slog.LevelError
 			}
-			c.log.Log(context.Background(), level, "redlock: the member may evict a held lock, and two clients may hold it: set maxmemory-policy noeviction",
+			c.log.Log(context.Background(), level, "member may evict a held lock, and two clients may hold it: set maxmemory-policy noeviction",
 				"member", c.members[i].Name(), "maxmemory_policy", policy, "maxmemory_is_set", limited)
 		} else if full {
-			c.log.Warn("redlock: the member is full, so it grants no locks: raise maxmemory, or delete what else is there",
+			c.log.Warn("member is full, so it grants no locks: raise maxmemory, or delete what else is there",
 				"member", c.members[i].Name())
 		}
 	})
@@ -353,7 +353,7 @@ func (c *Client) enough(up int) error {
 	}
 	for i, st := range c.states() {
 		if !st.Up {
-			c.log.Warn("redlock: started without a member", "member", c.members[i].Name(), "error", st.Err)
+			c.log.Warn("started without a member", "member", c.members[i].Name(), "err", st.Err)
 		}
 	}
 	return nil

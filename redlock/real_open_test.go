@@ -312,7 +312,7 @@ func TestWithoutCLIENTAndINFOAndPUBLISHLocksWorkAndTheRiskIsSaid(t *testing.T) {
 	require.NoError(t, next.Get(t).Unlock(t.Context()))
 	for _, what := range []string{"CLIENT ID", "INFO"} {
 		at := regexp.QuoteMeta(cluster.Servers[0].Addr())
-		warning := regexp.MustCompile(`level=WARN msg="member does not permit ` + what + `[^"]*" member=` + at)
+		warning := regexp.MustCompile(`level=WARN msg="redlock: member does not permit ` + what + `[^"]*" member=` + at)
 		require.Len(t, warning.FindAllString(log.String(), -1), 1, "%s", log.String())
 	}
 	clean(t, cluster)
@@ -374,7 +374,7 @@ func TestOpenWarnsOfAMemberThatMayEvictLocksOrIsFull(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string][]string{
 		"level=ERROR.* maxmemory_policy=allkeys-lru": {"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"},
-		"level=WARN.*the member is full":             {"--maxmemory", "1", "--maxmemory-policy", "noeviction"},
+		"level=WARN.*member is full":             {"--maxmemory", "1", "--maxmemory-policy", "noeviction"},
 	} {
 		cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: args})
 		var log transcript

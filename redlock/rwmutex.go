@@ -36,8 +36,9 @@ func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.write.Loc
 // TryLock asks once for a writer, as Mutex.TryLock does.
 func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.write.TryLock(ctx) }
 
-// Do runs fn while a writer holds the lock, as Mutex.Do does. If fn downgrades the lease, fn must
-// unlock the read lease that it gets.
+// Do runs fn while a writer holds the lock, as Mutex.Do does. If fn downgrades the lease, its context
+// ends at that moment, with ErrDowngraded. Do then returns fn's error alone, and the read lease that fn
+// got goes on after it: the client renews it until somebody unlocks it, or for its MaxHold.
 func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	return m.write.Do(ctx, fn)
 }

@@ -147,7 +147,7 @@ func (c *Client) barDuplicates() {
 		}
 		bar |= 1 << i
 		if !c.isBarred(i) {
-			c.log.Error("redlock: two members are one Redis; the second does not vote",
+			c.log.Error("two members are one Redis; the second does not vote",
 				"member", m.Name(), "same_as", c.members[first(i)].Name())
 		}
 	}

@@ -45,13 +45,13 @@ func (t *notifier) run() {
 		t.lost, t.missed = nil, 0
 		t.mu.Unlock()
 		for _, err := range lost {
-			t.c.log.Warn("redlock: lease lost", "key", logged(err.Key), "token", err.Token, "reason", string(err.Reason))
+			t.c.log.Warn("lease lost", "key", logged(err.Key), "token", err.Token, "reason", string(err.Reason))
 			if t.c.trace.Lost != nil {
 				t.c.trace.Lost(err)
 			}
 		}
 		if missed > 0 {
-			t.c.log.Warn("redlock: Logger or Tracer is too slow: lost leases were not reported", "missed", missed)
+			t.c.log.Warn("Logger or Tracer is too slow: lost leases were not reported", "missed", missed)
 		}
 		if ended {
 			return

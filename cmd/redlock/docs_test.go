@@ -144,3 +144,25 @@ func TestDocumentsNameTargetsThatExist(t *testing.T) {
 	}
 	assert.True(t, seen >= 15, "only %d targets were found", seen)
 }
+
+// The lines of a Logger are listed where its user reads of it, and no others.
+func TestLogLinesAreThoseThatAreListed(t *testing.T) {
+	t.Parallel()
+	sources := textsOf(t)
+	_, listed, _ := strings.Cut(sources["docs/configuration.md"], "## Log lines\n")
+	rows := regexp.MustCompile(`(?m)^\| [A-Z][^|]* \| ([^|]+) \|`).FindAllStringSubmatch(listed, -1)[1:]
+	written := regexp.MustCompile(`(?:[lL]og(?:ger)?\.(?:Debug|Info|Warn|Error)|\.Log|logFailure)\((?:context\.Background\(\), level, )?"([^"]+)"`)
+	found := map[string]bool{}
+	for path, text := range sources {
+		if dir := filepath.Dir(path); strings.Contains(" redlock node node/internal/guard cluster ", " "+dir+" ") && !strings.HasSuffix(path, "_test.go") {
+			for _, m := range written.FindAllStringSubmatch(text, -1) {
+				found[strings.TrimSpace(m[1])] = true
+			}
+		}
+	}
+	for _, row := range rows {
+		assert.True(t, found[row[1]], "nobody writes %q", row[1])
+		delete(found, row[1])
+	}
+	assert.Empty(t, found, "they are not listed")
+}

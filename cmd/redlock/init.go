@@ -119,8 +119,8 @@ func awaitVotes(ctx context.Context, client *redlock.Client) error {
 			switch {
 			case m.State != redlock.MemberVoting:
 				not = append(not, fmt.Errorf("%s is %s: %w", m.Name, m.State, errors.Join(m.Err, redlock.ErrNoQuorum)))
-			case m.Silent.Slots > 0:
-				not = append(not, fmt.Errorf("%s does not vote in %d slots: %w", m.Name, m.Silent.Slots, errors.Join(m.Silent.Err, redlock.ErrNoQuorum)))
+			case m.Silent > 0:
+				not = append(not, fmt.Errorf("%s does not vote in %d slots: %w", m.Name, m.Silent, errors.Join(m.Err, redlock.ErrNoQuorum)))
 			}
 		}
 		if len(not) == 0 {

@@ -224,7 +224,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		i.Name = address(i.Name)
 		gauge(m.up, is(i.State != redlock.MemberDown), i.Name)
 		gauge(m.voting, is(i.State == redlock.MemberVoting), i.Name)
-		gauge(m.silent, float64(i.Silent.Slots), i.Name)
+		gauge(m.silent, float64(i.Silent), i.Name)
 		if i.ClockWithin > 0 {
 			gauge(m.offset, i.ClockAhead.Seconds(), i.Name)
 		}

@@ -159,6 +159,16 @@ func (b *Barrier) Judge(states []member.State) Verdict {
 	return Shut
 }
 
+// Other is another number of parties that members have been told.
+func (b *Barrier) Other() (parties int64) {
+	for i := range b.at {
+		if p := &b.at[i]; p.said && p.Round == b.round && p.Parties != b.parties {
+			parties = max(parties, p.Parties)
+		}
+	}
+	return parties
+}
+
 // Refuses reports whether member i does not count the party, by what was known at the last verdict.
 func (b *Barrier) Refuses(i int) bool { return b.refuses.Has(i) }
 

@@ -76,13 +76,14 @@ type place struct {
 	pending    bool   // a call of Due is under way
 	failed     bool   // the last one did
 	due        time.Time
-	here       bool // it has said something of the round
-	has        int  // the version up to which the member has the own arrivals
-	knows      bool // that the latch is open
-	differs    bool // it has been told another count
-	later      bool // it has been told a later round
-	said       bool // what follows was said
-	steady     bool // and before it the same
+	here       bool  // it has said something of the round
+	has        int   // the version up to which the member has the own arrivals
+	knows      bool  // that the latch is open
+	differs    bool  // it has been told another count
+	other      int64 // that one
+	later      bool  // it has been told a later round
+	said       bool  // what follows was said
+	steady     bool  // and before it the same
 	sum        int64
 	digest     int64
 }
@@ -323,7 +324,9 @@ func (l *Latch) heard(p *place, s State) {
 		return
 	}
 	p.here = true
-	p.differs = l.terms.Count > 0 && s.Count > 0 && s.Count != l.terms.Count
+	if p.differs = l.terms.Count > 0 && s.Count > 0 && s.Count != l.terms.Count; p.differs {
+		p.other = s.Count
+	}
 	p.knows = p.knows || s.Open
 }
 
@@ -458,6 +461,14 @@ func (l *Latch) Conflict() bool {
 		}
 	}
 	return len(l.at)-n < l.terms.Need
+}
+
+// Other is another count that members have been told; 0: none has.
+func (l *Latch) Other() (count int64) {
+	for i := range l.at {
+		count = max(count, l.at[i].other)
+	}
+	return count
 }
 
 // Remaining is how many arrivals are missing by all that was heard; at least 1 if nobody has told

@@ -510,9 +510,12 @@ func (j *judge) guard(f *Facts) {
 	case "unknown":
 		j.say(Critical, "restart guard", f.Member, f.bare(f.MarkerErr), "it does not vote", unreadable(f.MarkerErr))
 	case "new":
-		cure := "for a deployment that never held a lock: redlock init --fresh; otherwise wait"
+		cure := "wait"
 		if up, _ := strconv.Atoi(f.Info["uptime_in_seconds"]); time.Duration(up)*time.Second > j.terms.MaxTTL+f.Lag+time.Second {
-			cure = "for a deployment that never held a lock: redlock init --fresh; otherwise " + notice
+			cure = notice
+		}
+		if !slices.ContainsFunc(j.all, func(other Facts) bool { return other.Marker != "" }) { // else it is new beside others
+			cure = "for a deployment that never held a lock: redlock init --fresh; otherwise " + cure
 		}
 		j.say(Warning, "restart guard", f.Member, "no client has used it yet",
 			fmt.Sprintf("it does not vote until the server is older than %v, and until all members answer", j.terms.MaxTTL), cure)
