@@ -151,12 +151,16 @@ func (s *seen) members(at time.Duration, in *redlock.Inspection, going map[timel
 			goes(timeline.Rests, v.Member, "")
 		}
 		for _, vote := range v.Votes {
-			goes(timeline.Votes, v.Member, vote.Owner)
+			if vote.Reads {
+				goes(timeline.Votes, v.Member, "readers")
+			} else {
+				goes(timeline.Votes, v.Member, vote.Owner)
+			}
 		}
 	}
 }
 
-func laneOf(who string) string { return cmp.Or(who, "without --label") }
+func laneOf(who string) string { return cmp.Or(who, "clients without --label") }
 
 // timeline is that of all looks until now. What goes on is drawn to the last of them.
 func (s *seen) timeline() *timeline.Log {

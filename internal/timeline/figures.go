@@ -35,7 +35,6 @@ type clientFigures struct {
 	waits       []time.Duration // in order of length
 	first, last uint64          // tokens
 	gaveUp      int             // waits that ended without the lock
-	rows        []time.Duration // of holds side by side: until when each is taken
 }
 
 // overlap is a time in which two believed that they held one slot.
@@ -173,16 +172,16 @@ func (f *lockFigures) beside(h *Hold, from, to time.Duration) (some []*Hold, fre
 	return some, free + max(0, to-at)
 }
 
-// gap is the longest time in a stretch in which nobody held.
-func (f *lockFigures) gap(from, to time.Duration) (most time.Duration) {
-	at := from
+// idle is the longest time for which somebody waited while nobody held, of those who got the lock in a stretch.
+func (f *lockFigures) idle(from, to time.Duration) (most time.Duration) {
+	held := time.Duration(0)
 	for _, h := range f.holds {
-		if h.To > from && h.From < to {
-			most = max(most, h.From-at)
-			at = max(at, h.To)
+		if h.From >= from && h.From < to && h.Asked < h.From {
+			most = max(most, h.From-max(held, h.Asked))
 		}
+		held = max(held, h.To)
 	}
-	return max(most, to-at)
+	return most
 }
 
 // Quantile is by nearest rank: the least value that a share q of the sorted values does not exceed.
@@ -352,8 +351,8 @@ func (l *Log) cost(lock *lockFigures, s Spell) string {
 		text += fmt.Sprintf(" From an unlock to the next grant it took %s in the median, against %s in the rest of the time.",
 			long(Quantile(in, 0.5)), long(Quantile(out, 0.5)))
 	}
-	return text + fmt.Sprintf(" The longest time without a holder was %s, against %s.",
-		long(lock.gap(s.From, s.To)), long(max(lock.gap(l.From, s.From), lock.gap(s.To, l.Length))))
+	return text + fmt.Sprintf(" A client waited for %s at most while nobody held it, against %s.",
+		long(lock.idle(s.From, s.To)), long(max(lock.idle(l.From, s.From), lock.idle(s.To, l.Length+1))))
 }
 
 // why says who held what somebody waited for.

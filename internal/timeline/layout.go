@@ -156,9 +156,8 @@ type drawing struct {
 // placed is a lane where it is drawn in each picture.
 type placed struct {
 	lane
-	key    laneKey
-	rows   int
-	merged bool
+	key  laneKey
+	rows int
 }
 
 func (l *Log) draw(f *figures, bars int) []*picture {
@@ -376,6 +375,12 @@ func (d *drawing) bars(p *picture, v View, most int) {
 		p.Bars, bin = p.Bars[:0], 1.4*bin
 	}
 	slices.SortStableFunc(p.Bars, func(x, y *bar) int { return cmp.Or(cmp.Compare(x.lane, y.lane), cmp.Compare(x.from, y.from)) })
+	for i, b := range p.Bars { // a label has its bar for itself
+		if end := b.LabelX + float64(utf8.RuneCountInString(b.Label))*letter; b.Label != "" && slices.ContainsFunc(p.Bars[i+1:min(i+8, len(p.Bars))],
+			func(x *bar) bool { return x.lane == b.lane && x.X < end && x.Y < b.Y+b.Height && b.Y < x.Y+x.Height }) {
+			b.Label = ""
+		}
+	}
 	d.links(p, v, bin/2)
 	d.bands(p, v)
 }

@@ -39,6 +39,7 @@ func random(seed uint64, clients, holds int, careless bool) *Log {
 		l.Length = max(l.Length, h.To)
 	}
 	l.Spell(Spell{Kind: Dead, Who: "b", From: l.Length / 4, To: l.Length / 2})
+	l.Spell(Spell{Kind: Votes, Who: "b", From: l.Length / 4, To: l.Length / 2, Text: "beside it"})
 	l.Spell(Spell{Kind: Rests, Who: "b", From: l.Length / 2, To: l.Length * 3 / 4, Text: "it may have forgotten"})
 	for i := range 30 {
 		l.Mark(Mark{At: l.Length/4 + time.Duration(i*i)*time.Millisecond, Lock: "first", Who: "client 0", Refused: i == 7, Text: fmt.Sprint("event ", i)})
@@ -70,7 +71,6 @@ func (e *element) all(name string) (found []*element) {
 }
 
 func parsed(t *testing.T, l *Log) (page *element, text string) {
-	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, l.HTML(&b))
 	require.LessOrEqual(t, b.Len(), mostBytes)
