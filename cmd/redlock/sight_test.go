@@ -4,9 +4,11 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/redquorum/redquorum/internal/timeline"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/slot"
@@ -53,6 +55,27 @@ func TestWatchTellsEveryChangeOfSlots(t *testing.T) {
 	} {
 		assert.Equal(t, step.want, strings.Join(look(step.in), "; "))
 	}
+}
+
+func TestTimelineOfAWatchIsWhatItsLooksSaw(t *testing.T) {
+	t.Parallel()
+	s := newSeen("k", time.Second, time.Unix(1_795_000_000, 0))
+	for i, ttl := range []time.Duration{0, 9, 8, 9, 0} { // of the holder: it waits first, and is renewed in between
+		in := nobody()
+		vote := redlock.VoteView{Owner: "aaaaaa", Who: "host", Token: 7, TTL: ttl * time.Second}
+		if in.Members[0].Member = "m"; ttl > 0 {
+			in.Holders, in.Members[0].Votes = []redlock.Holder{{VoteView: vote, Votes: 2}}, []redlock.VoteView{vote}
+		} else if i == 0 {
+			in.Members[0].Queue = []redlock.Waiter{{Owner: "aaaaaa", Who: "host", Live: true, Waiting: 300 * time.Millisecond}}
+		}
+		s.look(s.log.Start.Add(time.Duration(i+1)*time.Second), &sight{lock: in})
+	}
+	hold := timeline.Hold{
+		Lock: `"k"`, Who: "host", Token: 7, Asked: 700 * time.Millisecond, From: 2 * time.Second, To: 4 * time.Second,
+		Renewed: []time.Duration{4 * time.Second}, Text: "Owner aaaaaa",
+	}
+	assert.Equal(t, []timeline.Hold{hold}, s.timeline().Holds)
+	assert.Equal(t, []timeline.Spell{{Kind: timeline.Votes, Who: "m", From: hold.From, To: hold.To, Text: "aaaaaa"}}, s.timeline().Spells)
 }
 
 // Nothing is free while a slot is held, or while too few members say. Members that refuse to tell of

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/redquorum/redquorum/internal/timeline"
 )
 
 var epoch = time.Now()
@@ -89,44 +87,19 @@ func TestHandoffs(t *testing.T) {
 	}
 }
 
-func TestQuantile(t *testing.T) {
+func TestQuantilesAreByNearestRankOfTheLatest(t *testing.T) {
 	t.Parallel()
-	var hundred []time.Duration
-	for i := range 100 {
-		hundred = append(hundred, time.Duration(i+1))
+	hundred, mixed := make([]time.Duration, 100), handoffs{all: []time.Duration{100, 1, 3, 2}}
+	for i := range hundred {
+		hundred[i] = time.Duration(i + 1)
 	}
-	for _, tc := range []struct {
-		sorted []time.Duration
-		q      float64
-		want   time.Duration
-	}{
-		{nil, 0.5, 0},
-		{hundred[:1], 0.5, 1},
-		{hundred[:1], 0.99, 1},
-		{hundred[:2], 0.5, 1},
-		{hundred[:3], 0.5, 2},
-		{hundred, 0.5, 50},
-		{hundred, 0.99, 99},
-		{hundred, 0.999, 100},
-		{hundred, 1, 100},
-		{hundred, 0, 1},
-	} {
-		if got := timeline.Quantile(tc.sorted, tc.q); got != tc.want {
-			t.Errorf("%v-quantile of %d values is %d, want %d", tc.q, len(tc.sorted), got, tc.want)
+	qs := []float64{0, 0.5, 0.99, 0.999, 1}
+	for n, want := range map[int][]time.Duration{0: {0, 0, 0, 0, 0}, 1: {1, 1, 1, 1, 1}, 2: {1, 1, 2, 2, 2}, 3: {1, 2, 3, 3, 3}, 100: {1, 50, 99, 100, 100}} {
+		if got := (&handoffs{all: hundred[:n]}).quantiles(0, qs...); !slices.Equal(got, want) {
+			t.Errorf("of %d values: %v, want %v", n, got, want)
 		}
 	}
-}
-
-func TestQuantilesOfTheLatest(t *testing.T) {
-	t.Parallel()
-	l := handoffs{all: []time.Duration{100, 1, 3, 2}}
-	if got := l.quantiles(3, 0.5, 1); got[0] != 2 || got[1] != 3 {
-		t.Errorf("got %v", got)
-	}
-	if got := l.quantiles(0, 1); got[0] != 100 {
-		t.Errorf("got %v", got)
-	}
-	if l.all[0] != 100 || l.all[3] != 2 {
-		t.Errorf("the order of the hand-offs was changed: %v", l.all)
+	if got, all := mixed.quantiles(3, 0.5, 1), mixed.quantiles(0, 1); got[0] != 2 || got[1] != 3 || all[0] != 100 || mixed.all[0] != 100 || mixed.all[3] != 2 {
+		t.Errorf("%v, %v; their order: %v", got, all, mixed.all)
 	}
 }
