@@ -85,7 +85,7 @@ func TestCallsGatherBehindALargeWrite(t *testing.T) {
 			} else if c.near && !c.holds && i >= deep-1 {
 				want = i + 2 - deep
 			}
-			require.Equal(t, want, s.unwritten(), "%+v: of %d calls", c, i+1)
+			until(t, fmt.Sprintf("%+v: %d of %d calls wait", c, want, i+1), func() bool { return s.unwritten() == want })
 		}
 		server.Resume()
 		all(t, calls, member.Answered)
