@@ -40,7 +40,7 @@ type BarrierTerms struct {
 // arrival of the watch. The reply is a BarrierState.
 func (b Barrier) Wait(buf *[]byte, t *BarrierTerms, entry time.Duration) member.Command {
 	f := begin(buf, &BarrierWait, 3, 9)
-	f.sibling(barrierPrefix, b.Name)
+	f.key(barrierPrefix, b.Name)
 	f.share(2)
 	f.keysEnd()
 	f.number(b.Bucket)

@@ -21,15 +21,16 @@ var parts embed.FS
 
 // newScript reads a script as it is sent: without the lines that are comments, except the first, which says what it is.
 func newScript(name string) Script {
+	first, rest, _ := strings.Cut(include(name, map[string]bool{}), "\n")
 	var sent strings.Builder
-	for line := range strings.Lines(include(name, map[string]bool{})) {
-		if sent.Len() == 0 || !strings.HasPrefix(strings.TrimSpace(line), "--") {
+	sent.WriteString(first + "\n")
+	for line := range strings.Lines(rest) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
 			sent.WriteString(line)
 		}
 	}
-	source := sent.String()
-	sum := sha1.Sum([]byte(source))
-	return Script{Source: source, SHA: hex.EncodeToString(sum[:])}
+	sum := sha1.Sum([]byte(sent.String()))
+	return Script{Source: sent.String(), SHA: hex.EncodeToString(sum[:])}
 }
 
 // include returns a part, with others in place of its lines "--include NAME". One that is indented is for the block
@@ -42,25 +43,24 @@ func include(name string, there map[string]bool) string {
 	}
 	var out strings.Builder
 	for line := range strings.Lines(string(text)) {
-		wanted, found := strings.CutPrefix(strings.TrimSpace(line), "--include ")
-		has, said := strings.CutPrefix(strings.TrimSpace(line), "--has ")
+		word, part, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
-		case said:
-			there[has] = true
-		case !found:
+		case word == "--has":
+			there[part] = true
+		case word != "--include":
 			out.WriteString(carries.Replace(line))
-		case there[wanted]:
+		case there[part]:
 		case line[0] == ' ':
-			out.WriteString(include(wanted, maps.Clone(there)))
+			out.WriteString(include(part, maps.Clone(there)))
 		default:
-			there[wanted] = true
-			out.WriteString(include(wanted, there))
+			there[part] = true
+			out.WriteString(include(part, there))
 		}
 	}
 	return out.String()
 }
 
-// These are the scripts of the exclusive lock.
+// These are the scripts by which a vote of the exclusive lock is given, taken and lengthened. kinds.go has the others.
 var (
 	Acquire = newScript("acquire.lua")
 	Wait    = newScript("wait.lua")
@@ -69,21 +69,9 @@ var (
 	Raise   = newScript("raise.lua")
 	Extend  = newScript("extend.lua")
 	Rejoin  = newScript("rejoin.lua")
-	Peek    = newScript("peek.lua")
-	Force   = newScript("force.lua")
+	Adopt   = newScript("adopt.lua")
 	Batch   = newScript("batch.lua")
 )
-
-// These take over what was handed off.
-var (
-	Adopt    = newScript("adopt.lua")
-	SemAdopt = newScript("sem_adopt.lua")
-)
-
-// First returns the scripts of the exclusive lock: those that every client calls.
-func First() []Script {
-	return []Script{Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch}
-}
 
 // batch.lua is sent with these numbers in place of their names.
 var carries = strings.NewReplacer(

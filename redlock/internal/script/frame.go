@@ -5,7 +5,6 @@ import (
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -40,42 +39,30 @@ func (f *frame) share(n uint8) {
 	f.marks.More = int32(len(f.b))
 }
 
-// shared are the keys that all locks of a member share, in the order of KEYS.
-var shared = [...]string{member.TokensKey, member.MarkerKey}
+// sharedText has the first so many of the keys that all locks of a member share, encoded, in the order of KEYS.
+var sharedText = [...]string{"", tokensText, tokensText + string(resp.AppendBulk(nil, member.MarkerKey))}
 
-// sharedText has the first so many of them, encoded.
-var sharedText = func() (text [len(shared) + 1]string) {
-	var b []byte
-	for i, key := range shared {
-		b = resp.AppendBulk(b, key)
-		text[i+1] = string(b)
-	}
-	return text
-}()
+var tokensText = string(resp.AppendBulk(nil, member.TokensKey))
 
 // keysEnd notes that the arguments begin.
 func (f *frame) keysEnd() { f.marks.Args = int32(len(f.b)) }
 
-// sibling writes the name of a key that belongs to the lock of that name.
-func (f *frame) sibling(prefix, name string) {
-	var space [128]byte // names of a usual length cost no memory
-	f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], prefix, name))
+// key writes the name of a key that belongs to the lock of that name. Without a prefix it is the lock's own.
+func (f *frame) key(prefix, name string) {
+	switch prefix {
+	case "":
+		f.text(name)
+	case redissonPrefix:
+		f.text(slot.Compatible(prefix, name))
+	default:
+		var space [128]byte // names of a usual length cost no memory
+		f.b = resp.AppendBulk(f.b, slot.AppendSibling(space[:0], prefix, name))
+	}
 }
 
 func (f *frame) text(s string)          { f.b = resp.AppendBulk(f.b, s) }
 func (f *frame) number(n int64)         { f.b = resp.AppendInt(f.b, n) }
 func (f *frame) millis(d time.Duration) { f.number(Millis(d)) }
-
-// permits and slots write a list as one argument.
-func (f *frame) permits(l permit.List) {
-	var space [128]byte
-	f.b = resp.AppendBulk(f.b, l.Append(space[:0]))
-}
-
-func (f *frame) slots(l permit.List) {
-	var space [128]byte
-	f.b = resp.AppendBulk(f.b, l.AppendSlots(space[:0]))
-}
 
 // command ends the call: it is about keys in that slot.
 func (f *frame) command(slot uint16, item *resp.Item) member.Command {

@@ -1,5 +1,11 @@
 package script
 
+// These look at the exclusive lock, and take it by force.
+var (
+	Peek  = newScript("peek.lua")
+	Force = newScript("force.lua")
+)
+
 // These are the scripts of the lock with readers. Its writers' acquire, yield, raise, rejoin and
 // extend are those of the exclusive lock.
 var (
@@ -42,6 +48,7 @@ var (
 	SemLimit   = newScript("sem_limit.lua")
 	SemPeek    = newScript("sem_peek.lua")
 	SemForce   = newScript("sem_force.lua")
+	SemAdopt   = newScript("sem_adopt.lua")
 )
 
 // These are the scripts of the dialect that Redisson shares. Extend and Peek are the same there.
@@ -54,6 +61,11 @@ var (
 	RedissonRejoin  = newScript("interop_rejoin.lua")
 	RedissonForce   = newScript("interop_force.lua")
 )
+
+// First returns the scripts of the exclusive lock: those that every client calls.
+func First() []Script {
+	return []Script{Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch}
+}
 
 // Own returns the scripts that a member must know, with those of the exclusive lock before the others.
 func Own() []Script {

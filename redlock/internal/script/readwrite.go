@@ -7,39 +7,36 @@ import (
 )
 
 // rwRelease serves readers, too. An owner of any kind may give up its vote by it.
-var rwRelease = call{script: &RWRelease, shared: 2, reach: withQueue, args: 2}
+var rwRelease = asking(&RWRelease, queued, argOwner, argOther)
 
 // The lock with readers is the lock of the same name: its writers ask by the acquire of the
 // exclusive one. What differs for a writer is what it finds, or leaves, where there are readers.
 var writing = dialect{
-	acquire:   exclusive.acquire,
-	wait:      call{script: &RWWait, shared: 2, reach: withQueue, args: 3},
-	waitFreed: call{script: &RWWait, shared: 2, reach: withQueue, args: 3},
-	release:   rwRelease,
-	yield:     exclusive.yield,
-	raise:     exclusive.raise,
-	rejoin:    exclusive.rejoin,
-	peek:      call{script: &RWPeek, shared: 2, reach: withQueue, args: 1},
-	force:     call{script: &RWForce, shared: 2, reach: withQueue, args: 2},
-	adopt:     adopting,
-	extend:    &Extend,
+	acquire: exclusive.acquire,
+	wait:    asking(&RWWait, queued, argOwner, argTTL, argEntry),
+	release: rwRelease,
+	yield:   exclusive.yield,
+	raise:   exclusive.raise,
+	rejoin:  exclusive.rejoin,
+	adopt:   exclusive.adopt,
+	peek:    asking(&RWPeek, queued, argOther),
+	force:   asking(&RWForce, queued, argOwner, argTTL),
+	extend:  exclusive.extend,
 }
 
 // A reader never yields: its table has the yield that nobody calls.
 var reading = dialect{
-	acquire:   call{script: &RWRead, shared: 2, reach: withQueue, args: 2},
-	wait:      call{script: &RWAwait, shared: 2, reach: withQueue, args: 3},
-	waitFreed: call{script: &RWAwait, shared: 2, reach: withQueue, args: 3},
+	acquire:   asking(&RWRead, queued, argOwner, argTTL),
+	wait:      asking(&RWAwait, queued, argOwner, argTTL, argEntry),
 	release:   writing.release,
 	yield:     exclusive.yield,
-	raise:     call{script: &RWRaise, shared: 1, args: 2},
-	rejoin:    call{script: &RWRejoin, shared: 2, reach: withQueue, args: 3},
+	raise:     call{script: &RWRaise, shared: 1, keys: alone, args: []word{argOwner, argToken}},
+	rejoin:    asking(&RWRejoin, queued, argOwner, argTTL, argToken),
+	adopt:     asking(&RWAdopt, recorded, argOwner, argTTL, argOther),
 	peek:      writing.peek,
 	force:     writing.force,
-	adopt:     call{script: &RWAdopt, shared: 2, reach: withRecord, args: 3},
-	downgrade: call{script: &RWDowngrade, shared: 2, reach: withQueue, args: 2},
-	extend:    &RWExtend,
-	watched:   true,
+	downgrade: asking(&RWDowngrade, queued, argOwner, argTTL),
+	extend:    asking(&RWExtend, []string{"", queuePrefix}, argOwner, argTTL),
 }
 
 // Writing returns the lock of a name as its writers ask for it. Exclusive of the same name excludes
@@ -61,10 +58,7 @@ func Reading(name string) Lock {
 // Downgrade makes the owner's vote a reader's. The reply is an Answer, of which N is 0 if the
 // member has no vote of the owner.
 func (l *Lock) Downgrade(buf *[]byte, owner string, ttl time.Duration) member.Command {
-	f := l.begin(buf, &l.how.downgrade)
-	f.text(owner)
-	f.millis(ttl)
-	return l.end(&f, &l.how.downgrade)
+	return l.say(buf, &l.how.downgrade, &said{owner: owner, ttl: ttl})
 }
 
 // ReadersFirst is the hint of a writer that gives up what it held: the members serve the readers

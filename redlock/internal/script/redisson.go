@@ -2,7 +2,9 @@ package script
 
 import (
 	"strings"
+	"time"
 
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -10,28 +12,32 @@ import (
 // and its channel. Redisson looks only at its own field of the lock's hash and we look only at ours, so exclusion needs
 // nothing of this. Its calls travel alone.
 var redisson = dialect{
-	acquire:   call{script: &RedissonAcquire, shared: 2, reach: withBeside, args: 2},
-	wait:      call{script: &RedissonWait, shared: 2, reach: withBeside, args: 3, fixed: "0"},
-	waitFreed: call{script: &RedissonWait, shared: 2, reach: withBeside, args: 3, fixed: "1"},
-	release:   call{script: &RedissonRelease, shared: 2, reach: withBeside, args: 2},
-	yield:     call{script: &RedissonYield, shared: 2, reach: withBeside, args: 4},
-	raise:     call{script: &RedissonRaise, shared: 2, reach: withBeside, args: 2},
-	rejoin:    call{script: &RedissonRejoin, shared: 2, reach: withBeside, args: 3},
-	peek:      call{script: &Peek, shared: 2, reach: withQueue, args: 1},
-	force:     call{script: &RedissonForce, shared: 2, reach: withBeside, args: 2},
-	adopt:     adopting,
-	extend:    &Extend,
+	acquire:   asking(&RedissonAcquire, shareable, argOwner, argTTL, argTheirs, argOurs),
+	wait:      asking(&RedissonWait, shareable, argOwner, argTTL, argEntry, argNotFreed, argTheirs, argOurs),
+	waitFreed: asking(&RedissonWait, shareable, argOwner, argTTL, argEntry, argFreed, argTheirs, argOurs),
+	release:   asking(&RedissonRelease, shareable, argOwner, argOther, argTheirs, argOurs),
+	yield:     asking(&RedissonYield, shareable, argOwner, argToken, argTTL, argEntry, argTheirs, argOurs),
+	raise:     asking(&RedissonRaise, shareable, argOwner, argToken, argTheirs, argOurs),
+	rejoin:    asking(&RedissonRejoin, shareable, argOwner, argTTL, argToken, argTheirs, argOurs),
+	adopt:     exclusive.adopt,
+	peek:      exclusive.peek,
+	force:     asking(&RedissonForce, shareable, argOwner, argTTL, argTheirs, argOurs),
+	extend:    exclusive.extend,
 }
+
+// shareable are those of any lock, the counter from which Redisson's fenced lock draws, and turn, which exists while the lock
+// is left to Redisson's waiters.
+var shareable = append(queued[:3:3], redissonPrefix, "redquorum:turn")
 
 // beside is what a lock has besides where Redisson shares it.
 type beside struct {
-	keys     [2]string // counter, from which Redisson's fenced lock draws; turn, which exists while the lock is left to Redisson's waiters
 	channels [2]string // where Redisson tells that the lock is free; and ours, which our waiters always subscribe together with that one
 }
 
 const (
-	oursPrefix   = "redquorum:ours"
-	theirsPrefix = "redisson_lock__channel"
+	redissonPrefix = "redisson_lock_token"
+	oursPrefix     = "redquorum:ours"
+	theirsPrefix   = "redisson_lock__channel"
 )
 
 // ExclusiveWithRedisson returns the lock of Exclusive in the dialect that Redisson shares.
@@ -39,11 +45,18 @@ func ExclusiveWithRedisson(name string) Lock {
 	l := Exclusive(name)
 	l.how = &redisson
 	l.beside = &beside{
-		keys: [2]string{slot.Compatible("redisson_lock_token", name), slot.Sibling("redquorum:turn", name)},
 		// By the same rule, under which "a" and "{a}" share a channel: the two are compared.
 		channels: [2]string{slot.Compatible(theirsPrefix, name), slot.Compatible(oursPrefix, name)},
 	}
 	return l
+}
+
+// WaitFreed is Wait after Redisson has said that the lock is free. See Channels.
+func (l *Lock) WaitFreed(buf *[]byte, owner string, ttl, entry time.Duration, ticket int64) member.Command {
+	if l.beside == nil {
+		return l.Wait(buf, owner, ttl, entry, ticket)
+	}
+	return l.say(buf, &l.how.waitFreed, &said{owner: owner, ttl: ttl, entry: entry, ticket: ticket})
 }
 
 // Channels returns the channels that tell a waiting attempt about the lock: Redisson's, and ours

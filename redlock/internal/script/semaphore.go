@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
@@ -14,26 +13,23 @@ import (
 // The semaphore has numbered slots, each with one owner at a member. It shares no key with the lock of
 // its name, only the slot: the permits take the place of the lock's key.
 var semaphore = dialect{
-	acquire:   call{script: &SemAcquire, shared: 2, reach: withQueue, args: 6},
-	wait:      call{script: &SemWait, shared: 2, reach: withQueue, args: 7},
-	waitFreed: call{script: &SemWait, shared: 2, reach: withQueue, args: 7},
-	release:   call{script: &SemRelease, shared: 2, reach: withQueue, args: 3},
-	claim:     call{script: &SemClaim, shared: 2, reach: withQueue, args: 8},
-	raise:     call{script: &SemRaise, shared: 1, args: 2},
-	rejoin:    call{script: &SemRejoin, shared: 2, reach: withQueue, args: 4},
-	limit:     call{script: &SemLimit, shared: 2, reach: withQueue, args: 1},
-	peek:      call{script: &SemPeek, shared: 2, reach: withQueue, args: 1},
-	force:     call{script: &SemForce, shared: 2, reach: withQueue, args: 2},
-	adopt:     call{script: &SemAdopt, shared: 2, reach: withQueue, args: 4},
-	extend:    &SemExtend,
-	places:    &places{permits: "redquorum:s1", queue: "redquorum:sq", waiters: "redquorum:sw"},
+	acquire: asking(&SemAcquire, seats, argOwner, argTTL, argFirstOnce, argLimit, argKnown, argWanted),
+	wait:    asking(&SemWait, seats, argOwner, argTTL, argEntry, argFirst, argLimit, argKnown, argWanted),
+	release: asking(&SemRelease, seats, argOwner, argOther, argSlots),
+	claim:   asking(&SemClaim, seats, argOwner, argPermits, argClaimed, argTTL, argEntry, argLimit, argKnown, argClaims),
+	raise:   call{script: &SemRaise, shared: 1, keys: seats[:1], args: []word{argOwner, argPermits}},
+	rejoin:  asking(&SemRejoin, seats, argOwner, argTTL, argPermits, argWish),
+	adopt:   asking(&SemAdopt, seats, argOwner, argTTL, argOther, argSlots),
+	limit:   asking(&SemLimit, seats, argToken),
+	peek:    asking(&SemPeek, seats, argOther),
+	force:   asking(&SemForce, seats, argOwner, argTTL),
+	extend:  asking(&SemExtend, seats[:1], argOwner, argTTL, argSlots),
 }
 
-// places are the prefixes of the keys of a semaphore.
-type places struct {
-	permits string // hash: slot -> owner, and owner -> its deadline and permits
-	queue   string // as that of a lock, one for all slots
-	waiters string // as that of a lock; and which owner wishes for which slot
+var seats = []string{
+	"redquorum:s1", // hash: slot -> owner, and owner -> its deadline and permits
+	"redquorum:sq", // as the queue of a lock, one for all slots
+	"redquorum:sw", // as the waiters of a lock; and which owner wishes for which slot
 }
 
 // Asked is what the calls about a semaphore say besides. Nobody changes it once a Lock has it.
@@ -81,55 +77,16 @@ func (l Lock) Wishing(d time.Duration) Lock {
 // Asks returns what Asking set; nil: this is no semaphore.
 func (l *Lock) Asks() *Asked { return l.asks }
 
-// Held returns what the lease of a semaphore has, as Asking said.
-func (l *Lock) Held() permit.List {
-	if l.asks == nil {
-		return nil
-	}
-	return l.asks.Held
-}
-
 // Claim gives up the vote had, and asks for the slots of want alone; nil: for none, so that the
 // owner goes back to its lane for the duration entry. A slot that is in both stays the owner's. If
 // the member has given the owner something else than had, it only says what. An owner that is given
 // nothing stands in the member's line, if it waits. The reply is an Answer.
 func (l *Lock) Claim(buf *[]byte, owner string, had permit.List, want []int, ttl, entry time.Duration, waits bool) member.Command {
-	f := l.begin(buf, &l.how.claim)
-	f.text(owner)
-	f.permits(had)
-	if len(want) == 0 {
-		var space [24]byte
-		f.b = resp.AppendBulk(f.b, strconv.AppendInt(append(space[:0], '-'), int64(l.asks.first(owner, 0, true)), 10))
-	} else {
-		var space [128]byte
-		b := space[:0]
-		for i, slot := range want {
-			if i > 0 {
-				b = append(b, ' ')
-			}
-			b = strconv.AppendInt(b, int64(slot), 10)
-		}
-		f.b = resp.AppendBulk(f.b, b)
-	}
-	f.millis(ttl)
-	f.millis(entry)
-	f.number(int64(l.asks.Limit))
-	f.number(l.asks.Known)
 	n := 0
 	if waits {
 		n = l.asks.N
 	}
-	f.number(int64(n))
-	return l.end(&f, &l.how.claim)
-}
-
-// encode writes what an acquire and a wait say. anew > 0 is how often the attempt has given up all that
-// it had: each time it wants another slot.
-func (a *Asked) encode(f *frame, owner string, anew int64, waits bool) {
-	f.number(int64(a.first(owner, anew, waits)))
-	f.number(int64(a.Limit))
-	f.number(a.Known)
-	f.number(int64(a.N))
+	return l.say(buf, &l.how.claim, &said{owner: owner, ttl: ttl, entry: entry, had: had, want: want, n: n})
 }
 
 // first is the slot to try first. Waiters whose slots depend on their owners are spread over all
@@ -164,9 +121,7 @@ const limitBits = 13
 // Limit stores a StoredLimit at the member, unless it has a greater one; 0 stores nothing. The reply
 // is an Answer, of which N is the one that the member has then.
 func (l *Lock) Limit(buf *[]byte, stored int64) member.Command {
-	f := l.begin(buf, &l.how.limit)
-	f.number(stored)
-	return l.end(&f, &l.how.limit)
+	return l.say(buf, &l.how.limit, &said{token: stored})
 }
 
 // Permits is what one member knows of a semaphore.

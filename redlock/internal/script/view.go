@@ -11,26 +11,22 @@ import (
 
 // Peek asks what the member knows of the lock. The reply is a View.
 func (l *Lock) Peek(buf *[]byte) member.Command {
-	f := l.begin(buf, &l.how.peek)
-	f.text("all")
-	return l.end(&f, &l.how.peek)
+	return l.say(buf, &l.how.peek, &said{other: "all"})
 }
 
 // PeekHolders is Peek without those who wait, and with readers, which any lock may have that is not a semaphore. The reply is
 // for ReadHolders.
 func (l *Lock) PeekHolders(buf *[]byte) member.Command {
 	peek := &l.how.peek
-	if l.how.places == nil && l.beside == nil {
+	if l.asks == nil && l.beside == nil {
 		peek = &writing.peek
 	}
-	f := l.begin(buf, peek)
-	f.text("holders")
-	return l.end(&f, peek)
+	return l.say(buf, peek, &said{other: "holders"})
 }
 
 // ReadHolders decodes the reply to PeekHolders: none if it has another shape.
 func (l *Lock) ReadHolders(r *member.Reply) (all []Holder) {
-	if l.how.places != nil {
+	if l.asks != nil {
 		p, _ := ReadPermits(r)
 		return p.Holders
 	}
@@ -49,10 +45,7 @@ func (l *Lock) ReadHolders(r *member.Reply) (all []Holder) {
 // Force takes the lock from the owner with this Hash, or from any owner if it is "". longest is the
 // longest lease that a client may hold. The reply is an Answer.
 func (l *Lock) Force(buf *[]byte, owner string, longest time.Duration) member.Command {
-	f := l.begin(buf, &l.how.force)
-	f.text(owner)
-	f.millis(longest)
-	return l.end(&f, &l.how.force)
+	return l.say(buf, &l.how.force, &said{owner: owner, ttl: longest})
 }
 
 // View is what one member knows of a lock. If it has Readers, Owner is "".
