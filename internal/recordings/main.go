@@ -70,7 +70,7 @@ func picture(dir string) error {
 	for _, args := range [][]string{
 		{filepath.Join(dir, "bin", "redlock"), "demo", "--html", page},
 		{"chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--user-data-dir=" + filepath.Join(dir, "chromium"),
-			"--blink-settings=preferredColorScheme=1", "--window-size=1300,1030", "--screenshot=docs/timeline.png", "file://" + page},
+			"--blink-settings=preferredColorScheme=1", "--window-size=1300,1010", "--screenshot=docs/timeline.png", "file://" + page},
 	} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", args[0], err, out)

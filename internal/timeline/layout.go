@@ -227,9 +227,9 @@ func (d *drawing) arrange() (groups []group, height, names int) {
 			continue
 		}
 		g := group{Y: y, Name: fit(lock.Name, 26), Full: printable.Text(lock.Name, 500), Bad: lock.overlaps > 0}
-		found := "never two at once"
+		found := "never " + lock.forbidden()
 		if d.l.Looks > 0 {
-			found = "no look saw two at once"
+			found = "no look saw " + lock.forbidden()
 		}
 		if g.Bad {
 			found = "✕ two at once, " + times(lock.overlaps)
@@ -260,6 +260,17 @@ func (d *drawing) arrange() (groups []group, height, names int) {
 		}
 	}
 	return groups, y, int(float64(widest)*letter) + 22
+}
+
+// forbidden is what the lock must never let happen, by what was seen of it.
+func (f *lockFigures) forbidden() string {
+	switch {
+	case slices.ContainsFunc(f.holds, func(h *Hold) bool { return h.Shared }):
+		return "anybody beside a writer"
+	case slices.ContainsFunc(f.holds, func(h *Hold) bool { return h.Slot > 0 }):
+		return "two in one slot"
+	}
+	return "two at once"
 }
 
 func (d *drawing) lane(key laneKey, y, widest *int, rows int) {
