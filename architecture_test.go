@@ -111,7 +111,7 @@ var trusted = map[string]string{
 	"internal/ability":        "call",
 	"internal/memberset":      "set",
 	"redlock/internal/core":   "confirm doc giveup renewal term validity votes",
-	"redlock":                 "hold lease renewal states",
+	"redlock":                 "hold lease naming renewal states",
 	"redlock/internal/permit": "permit",
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt base batch draw extend give grant hand lengthen mine own pass push raise rejoin release " +
@@ -233,8 +233,8 @@ var layers = map[string]struct {
 		"inbox down read shared pay host renewal failover introduce handshake supervise"}}, 6},
 	"redlock": {[]group{
 		{"words", "doc name errors concurrent tracer callbacks config lines"},
-		{"engine", "client traced states reasons retry hold leaseplan lease kind options leasehandle leasecontext release kept " +
-			"teller unlock owners leaseheap keeper rejoin renewaltrace renewal renewals extend bond link interop attempt " +
+		{"engine", "naming client traced states reasons retry hold leaseplan lease kind options leasehandle leasecontext holding kept " +
+			"teller unlock owners leaseheap keeper rejoin renewaltrace renewal renewed renewals extend bond link interop attempt " +
 			"nested who watch obtain leases handoff"},
 		{"kinds", "mutex multi downgrade reads rwmutex limit permits semaphore latchround latch barrier electionstate election " +
 			"observe"},

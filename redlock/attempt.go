@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
+	"github.com/redquorum/redquorum/internal/memberset"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -32,24 +34,13 @@ func (c *Client) newAttempt(k script.Lock, t terms, past wait.Past, in context.C
 	if !c.inflight.enter() {
 		return nil
 	}
-	n := c.number()
 	a, room := newAttempt(len(c.members))
-	a.c, a.wire, a.terms, a.owner, a.n, a.longest = c, k, t, script.OwnerOf(c.uuid, n), n, t.ttl
-	a.b.Begin(a.owner, room, c.cfg.ballotTerms(&t), past)
+	a.begin(c, k, t, room, past)
 	if in != nil {
 		a.traced = &traced{acquire: in}
 	}
 	c.holds.put(&a.hold)
 	return a
-}
-
-// ballotTerms are what a ballot is to know of the configuration.
-func (c *Config) ballotTerms(t *terms) wait.Terms {
-	b := wait.Terms{
-		Terms: core.Terms{TTL: min(t.ttl, c.MaxTTL), Entry: c.Entry, Drift: c.Drift}, Rules: t.kind.rules, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop,
-	}
-	t.more().bounds(&b)
-	return b
 }
 
 // newAttempt makes an attempt with room for its members: in one piece of memory for the usual numbers of members.
@@ -103,29 +94,17 @@ func (a *attempt) run(ctx context.Context, s *wait.Step, now time.Time) error {
 		if err := a.sleep(ctx, s, now); err != nil {
 			return err
 		}
-		now = time.Now()
-		a.next(s, now)
+		now = a.next(s)
 	}
 }
 
-// next asks the ballot, and writes the answer into s. No other goroutine asks it. So next reads
-// without the mutex what Ballot.Next alone changes: see Ballot.Looks.
-func (a *attempt) next(s *wait.Step, now time.Time) {
-	if !a.b.Looks() {
-		a.mu.Lock()
-		a.b.Next(s, now, nil)
-		a.mu.Unlock()
-		return
+// next is next of its hold. A waiting attempt tells the client what it knows of majorities.
+func (a *attempt) next(s *wait.Step) (now time.Time) {
+	looks := a.b.Looks()
+	if now = a.hold.next(s); looks && a.wakeup != nil {
+		a.c.noQuorumSince.set(a.b.NoQuorumSince())
 	}
-	var few fewStates
-	states := a.c.appendStatesOf(few[:0], a.wire.Slot())
-	a.mu.Lock()
-	a.b.Next(s, now, states)
-	noQuorumSince := a.b.NoQuorumSince()
-	a.mu.Unlock()
-	if a.wakeup != nil {
-		a.c.noQuorumSince.set(noQuorumSince)
-	}
+	return now
 }
 
 // do carries out a step, without waiting for anything.
@@ -150,6 +129,22 @@ func (a *attempt) do(s *wait.Step, now time.Time) {
 		if s.To != 0 {
 			a.lift(s.To, s.Grant.Token(), now)
 		}
+	}
+}
+
+// claim submits the claims of a step, and then its waits.
+func (h *hold) claim(s *wait.Step, now time.Time) {
+	ttl := h.terms.ttl
+	if h.b.Waited() {
+		ttl = h.b.Part()
+	}
+	for _, o := range s.Offers {
+		h.ask(opClaim, memberset.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
+			return h.wire.Claim(b, h.owner, o.Given.List(), o.Slots, ttl, h.c.cfg.Entry, h.b.Waited())
+		}, false).Free()
+	}
+	if s.To != 0 {
+		h.register(s, now).Free()
 	}
 }
 

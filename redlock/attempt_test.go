@@ -22,13 +22,11 @@ func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		Skew(t, cluster, "k", 9, 9, 5)
 		a := p.newAttempt(p.cfg.lockOf("k"), terms{kind: &exclusive, ttl: time.Second}, wait.Past{}, t.Context())
-		now := time.Now()
 		var s wait.Step
-		a.next(&s, now)
+		now := a.next(&s)
 		a.do(&s, now)
 		synctest.Wait() // the caller is slow: all have answered
-		now = time.Now()
-		a.next(&s, now)
+		now = a.next(&s)
 		require.NoError(t, a.run(t.Context(), &s, now))
 		require.Equal(t, int64(10), s.Grant.Token())
 		require.False(t, s.Grant.Raised, "a majority was in step")

@@ -1,8 +1,6 @@
 package redlock
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"log/slog"
 	"maps"
@@ -29,9 +27,7 @@ type Client struct {
 	briefed []ability.Briefed // nil where only the whole State is told
 	links   []*link
 	need    int
-	uuid    string // this client, at the members: never logged
-	seq     atomic.Uint64
-	number  func() uint64 // of the next attempt
+	naming
 
 	rounds        quorum.Rounds
 	buffers       sync.Pool // *[]byte for encoding
@@ -61,15 +57,6 @@ type Client struct {
 	closed  chan struct{} // Close has begun
 	gone    chan struct{} // Close has ended
 	told    chan struct{} // tellWho has ended
-}
-
-// nextNumber is one that no other attempt of this client has, and none of a copy of this process either: a snapshot of
-// a machine that runs twice has the client's name and its counter twice, and members would take both for one owner. So a
-// part of it is drawn from the system at that moment, which draws anew after a snapshot where it can tell.
-func (c *Client) nextNumber() uint64 {
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	return c.seq.Add(1)<<24 | uint64(binary.BigEndian.Uint32(b[:])>>8)
 }
 
 func (c *Client) isClosed() bool {

@@ -94,11 +94,11 @@ func (l *lease) turn(to *kind) (*lease, error) {
 // succeed leaves everything to another hold of the same owner, also what a call leaves that is still on its way to a member:
 // see overtaken.
 func (h *hold) succeed(to *kind) *hold {
-	heir := &hold{c: h.c, wire: to.of(h.name(), &h.c.cfg, &h.terms), terms: h.terms, owner: h.owner, n: h.n, former: h.former, adopted: h.adopted, traced: h.traced}
+	heir := &hold{c: h.c, wire: to.of(h.name(), &h.c.cfg, &h.terms), terms: h.terms, owner: h.owner, n: h.n, former: h.former}
 	heir.terms.kind = to
 	h.mu.Lock()
 	h.ended.Store(true)
-	heir.longest, heir.b = h.longest, h.b.Successor(h.c.cfg.ballotTerms(&heir.terms))
+	heir.traced, heir.longest, heir.b = h.traced, h.longest, h.b.Successor(heir.ballotTerms())
 	h.heir, heir.from = heir, h
 	h.mu.Unlock()
 	if h.n != 0 {

@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -206,44 +204,6 @@ func (c *Client) Borrow(ctx context.Context, h Handoff) (*Lease, error) {
 	return c.adopt(ctx, h, false)
 }
 
-var adoptersOf = keep[adopters]()
-
-// adopters are the owners that hand-offs have got in this client, by the former owner, where no majority said that they have
-// the lease, or have not: members may know them, so who tries again goes on as the same.
-type adopters struct {
-	mu sync.Mutex // a leaf
-	m  map[string]adopter
-}
-
-type adopter struct {
-	owner string
-	until time.Time // no member has the lease for longer
-}
-
-// adopter returns an owner for whom nobody else acts.
-func (c *Client) adopter(former string) string {
-	a := adoptersOf.of(c)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if tried, ok := a.m[former]; ok {
-		delete(a.m, former)
-		return tried.owner
-	}
-	return script.OwnerOf(c.uuid, c.number())
-}
-
-// tried notes an owner who may have a part of the lease.
-func (c *Client) tried(former, owner string, now time.Time) {
-	a := adoptersOf.of(c)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	maps.DeleteFunc(a.m, func(_ string, t adopter) bool { return clock.Until(t.until, now) <= 0 })
-	if a.m == nil {
-		a.m = map[string]adopter{}
-	}
-	a.m[former] = adopter{owner, now.Add(2 * c.cfg.MaxTTL)}
-}
-
 func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error) {
 	if ctx == nil {
 		return nil, badInput("adopt", "nil context")
@@ -303,11 +263,12 @@ func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew boo
 	if anew {
 		owner, former = c.adopter(*h.owner), *h.owner
 	}
-	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former, longest: longest}
+	held := &hold{c: c, wire: h.terms.kind.of(name, &c.cfg, &h.terms), terms: h.terms, owner: owner, former: former}
+	held.longest = longest
 	if c.trace.Request != nil {
 		held.traced = &traced{acquire: context.Background()}
 	}
-	held.b = wait.Adopt(held.owner, wait.NewRoom(len(c.members)), c.cfg.ballotTerms(&h.terms), int64(h.token))
+	held.b = wait.Adopt(held.owner, wait.NewRoom(len(c.members)), held.ballotTerms(), int64(h.token))
 	held.b.Won(h.terms.more().has())
 	l := newLease(ctx, held, held.b.Await(), false, now) // held from when a majority has confirmed it
 	n := &renewal{items: []renewItem{l.toRenew(h.terms.ttl)}, manual: true, adopt: true, ctx: ctx}
@@ -318,7 +279,6 @@ func (c *Client) takeOver(ctx context.Context, name string, h *Handoff, anew boo
 func (c *Client) tookOver(l *lease, v quorum.Verdict, no int) error {
 	h := l.hold
 	if v == quorum.Won && l.err() == nil {
-		h.adopted = h.former != "" // nobody else has the lease yet
 		return nil
 	}
 	owed, ended := l.end(ErrNotHeld)
@@ -332,7 +292,8 @@ func (c *Client) tookOver(l *lease, v quorum.Verdict, no int) error {
 		c.inflight.leave()
 	}
 	if h.former != "" {
-		c.tried(h.former, h.owner, time.Now())
+		now := time.Now()
+		c.tried(h.former, h.owner, now.Add(2*c.cfg.MaxTTL), now)
 	}
 	return ErrNoQuorum
 }

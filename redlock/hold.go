@@ -18,6 +18,9 @@ import (
 // for them. An attempt gathers it. If the attempt wins, its lease keeps the hold; if it fails, it
 // releases the hold. Adopt makes a hold without an attempt.
 //
+// This file reads what members say of votes, and asks for them. When to ask is decided by the ballot, and what follows
+// besides stands in holding.go.
+//
 // Its mutex guards the ballot, except what never changes in it, and what Looks and Waited tell: only
 // the attempt's goroutine changes that. The mutex is never held around Submit, because a member may
 // answer inside it.
@@ -30,12 +33,12 @@ type hold struct {
 	former string      // from whom it was adopted; "": from nobody, or it has the same owner
 	ended  atomic.Bool // the release has begun: see member.Delivery.Ended
 
-	adopted bool // the adoption has succeeded: what it has not moved is the hold's to free
-
 	traced *traced
 
-	mu       sync.Mutex
-	b        wait.Ballot   // the votes at each member, and how they were obtained
+	mu   sync.Mutex
+	b    wait.Ballot // the votes at each member, and how they were obtained
+	over core.Ended  // the lease has ended, or the attempt was abandoned: it may be released
+
 	wake     chan struct{} // capacity 1: something was heard; nil: no attempt waits for that
 	settled  chan struct{} // is closed when no call is under way that may take a vote; nil: nobody waits for that
 	longest  time.Duration // the longest TTL that a member was asked for
@@ -44,8 +47,25 @@ type hold struct {
 	from     *hold         // before a downgrade: its calls may still be under way
 	released bool          // the release has been submitted
 	left     bool          // Close need not wait for it any more
-	over     core.Ended    // the lease has ended, or the attempt was abandoned: it may be released
 	behind   memberset.Set // members to be released once more when it has been submitted
+}
+
+// begin makes h the hold of an attempt under a new owner, with room for each member.
+func (h *hold) begin(c *Client, wire script.Lock, t terms, room wait.Room, past wait.Past) {
+	h.c, h.wire, h.terms, h.longest = c, wire, t, t.ttl
+	h.owner, h.n = c.newOwner()
+	if len(room.Votes) != len(c.members) {
+		panic("redlock: a majority of other members")
+	}
+	h.b.Begin(h.owner, room, h.ballotTerms(), past)
+}
+
+// ballotTerms are what a ballot is to know of what was asked for, and of the configuration.
+func (h *hold) ballotTerms() wait.Terms {
+	c := &h.c.cfg
+	t := h.terms.ballot(c)
+	t.TTL, t.Entry, t.Drift = min(h.terms.ttl, c.MaxTTL), c.Entry, c.Drift
+	return t
 }
 
 // name is that of the lock.
@@ -53,47 +73,40 @@ func (h *hold) name() string { return h.c.cfg.nameOf(h.wire.Name) }
 
 func (h *hold) lock() LockName { return LockName{Kind: h.terms.kind.name, Key: h.name()} }
 
-// Judge books an answer, on the goroutine that read it.
-func (h *hold) Judge(r *quorum.Round, c *member.Call) (v quorum.Vote) {
-	i := c.Index
-	ans := h.decode(r, c)
-	late, token := false, int64(0)
+// next asks the ballot what to do, and writes the answer into s. It returns the instant at which it has asked, which is before
+// any call of the answer. No other goroutine asks the ballot. So next reads without the mutex what Ballot.Next alone changes:
+// see Ballot.Looks.
+func (h *hold) next(s *wait.Step) (now time.Time) {
+	var few fewStates
+	var states []member.State
+	if now = time.Now(); h.b.Looks() {
+		states = h.c.appendStatesOf(few[:0], h.wire.Slot())
+	}
 	h.mu.Lock()
+	h.b.Next(s, now, states)
+	h.mu.Unlock()
+	return now
+}
+
+// book books an answer to a question about votes, and returns what it says.
+func (h *hold) book(r *quorum.Round, c *member.Call) (v quorum.Vote, a wait.Answer) {
+	i := c.Index
+	a = h.decode(r, c)
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	switch r.Op {
 	case opAcquire, opWait:
-		v = h.b.Answered(i, &ans)
-		token, late = h.b.Late(i)
+		v = h.b.Answered(i, &a)
 	case opYield:
-		v = h.b.YieldAnswered(i, &ans)
+		v = h.b.YieldAnswered(i, &a)
 	case opClaim:
-		v = h.b.ClaimAnswered(i, &ans)
-		token, late = h.b.Late(i)
+		v = h.b.ClaimAnswered(i, &a)
 	case opRaise:
-		v = h.b.RaiseAnswered(i, &ans)
+		v = h.b.RaiseAnswered(i, &a)
 	case opRelease:
-		if c.Interrupted && ans.Outcome == member.Answered {
-			ans.N = 1 // it is only stopped where it has freed the vote and is to hand it over
-		}
-		v = wait.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, &ans))
+		v = wait.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, &a))
 	}
-	wake := h.wake
-	h.settledLocked()
-	h.mu.Unlock()
-	if ans.Limit != 0 {
-		h.terms.kind.heard(h, report{member: i, limit: ans.Limit})
-	}
-	if ans.N < 0 && (r.Op == opAcquire || r.Op == opWait) {
-		h.c.contended(h.terms.kind.line(h.name()), ans.At)
-	}
-	if late && !h.ended.Load() {
-		h.raiseLate(i, token)
-	}
-	if ans.N > 0 && (r.Op == opAcquire || r.Op == opWait) {
-		h.followed(ans.Next)
-	}
-	signal(wake)
-	h.c.requested(h.traced.of(r.Op), h.lock(), r, c)
-	return v
+	return v, a
 }
 
 // decode is what a member answered, as the ballot takes it. No vote is trusted for longer than MaxTTL, which members in quarantine
@@ -113,72 +126,28 @@ func (h *hold) decode(r *quorum.Round, c *member.Call) wait.Answer {
 	}
 	if c.Reply.Kind == ':' { // most are
 		a.N = c.Reply.Int
-		return a
-	}
-	said, ok := script.ReadAnswer(&c.Reply)
-	if !ok {
+	} else if said, ok := script.ReadAnswer(&c.Reply); ok {
+		a.N, a.Server, a.Permits = said.N, said.Server, said.Permits
+		a.Next, a.Place, a.Limit, a.Lives = said.Next, said.Place, said.Limit, said.Lives
+	} else {
 		a.Outcome, a.Err = member.Refused, errReply
-		return a
 	}
-	a.N, a.Server, a.Next, a.Place, a.Permits, a.Limit = said.N, said.Server, said.Next, said.Place, said.Permits, said.Limit
-	a.Lives = said.Lives
+	if r.Op == opRelease && c.Interrupted && a.Outcome == member.Answered {
+		a.N = 1 // it is only stopped where it has freed the vote and is to hand it over
+	}
 	return a
 }
 
-// hear takes a push for the owner.
-func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
-	if p.Owner != h.owner || h.ended.Load() {
-		return // or the release that ended it stands behind the grant and frees it
-	}
-	counts, regained := false, false
-	h.mu.Lock()
-	switch {
-	case p.Grant:
-		regained = h.b.Wishing(i)
-		counts = h.b.Pushed(i, wait.Push{Push: core.Push{Token: p.Token, Server: p.Server, TTL: p.TTL, Permits: p.Permits}, Next: p.Other}, st, at)
-	case p.Gone:
-		h.b.Withdrawn(p.Other)
-	case p.Readers:
-		h.b.ReadersWait()
-	case p.Wish:
-		h.b.Wished(i, p.Other)
-	default:
-		h.b.Announced(i, p.Other, at)
-	}
-	token, late := h.b.Late(i)
-	wake := h.wake
-	h.mu.Unlock()
-	if !p.Gone && (!p.Grant || len(p.Other) > 1) { // a grant names the waiter that is next
-		h.c.contended(h.terms.kind.line(h.name()), at)
-	}
-	if late {
-		h.raiseLate(i, token)
-	}
-	if !p.Gone {
-		h.followed(p.Other)
-	}
-	signal(wake)
-	switch {
-	case counts && regained:
-		h.terms.kind.heard(h, report{member: i, regained: true})
-	case counts && !regained:
-		h.c.woken(h.traced, h.lock(), WokenByGrant)
-	}
-}
+// hears reports whether a push is for the hold. If its release has begun, that stands behind the grant and frees it.
+func (h *hold) hears(p *script.Push) bool { return p.Owner == h.owner && !h.ended.Load() }
 
-// owed begins the release, and says to whom it is to go: to nobody while the hold has a lease that has not ended.
-func (h *hold) owed() (to memberset.Set) {
-	h.ended.Store(true)
-	h.mu.Lock()
-	h.wake = nil
-	if !h.over.Yes() {
-		h.over = h.b.Abandon()
+// grantedLocked books a grant that a member has pushed, and reports whether it counts.
+func (h *hold) grantedLocked(i int, p *script.Push, st member.State, at time.Time) bool {
+	if !h.hears(p) || !p.Grant {
+		return false
 	}
-	if h.over.Yes() {
-		to = h.b.Owed()
-	}
-	h.mu.Unlock()
-	return to
+	grant := core.Push{Token: p.Token, Server: p.Server, TTL: p.TTL, Permits: p.Permits}
+	return h.b.Pushed(i, wait.Push{Push: grant, Next: p.Other}, st, at)
 }
 
 // leaves is told that the lease of the hold has ended.
@@ -188,21 +157,20 @@ func (h *hold) leaves(over core.Ended) {
 	h.mu.Unlock()
 }
 
-// releaseFormer frees the votes that an adoption has not moved. They are the lease's, and nobody else has the former owner.
-func (h *hold) releaseFormer(late bool) {
-	if !h.adopted {
-		return
-	}
-	now, cmd := time.Now(), h.c.buffer()
+// owed begins the release, and says to whom it is to go: to nobody while the hold has a lease that has not ended. An attempt
+// without a lease wins nothing from then on.
+func (h *hold) owed() (to memberset.Set) {
+	h.ended.Store(true)
 	h.mu.Lock()
-	held, longest := h.b.Permits(), max(h.longest, h.c.cfg.Entry)
-	h.mu.Unlock()
-	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opRelease, Sent: now, To: memberset.All(len(h.c.members)), Need: h.b.Need(), Judge: withdrawal{},
-		Command:  h.holding(held).Release(cmd, h.former, ""),
-		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
-	}).Free()
-	h.c.buffers.Put(cmd)
+	defer h.mu.Unlock()
+	h.wake = nil
+	if !h.over.Yes() {
+		h.over = h.b.Abandon()
+	}
+	if h.over.Yes() {
+		to = h.b.Owed()
+	}
+	return to
 }
 
 // acquire asks members for their votes.
@@ -223,39 +191,18 @@ func (h *hold) question(q *quorum.Question, s *wait.Step, sent time.Time, buf *[
 	}
 }
 
-// register asks for the lock, now or when it is handed over.
-func (h *hold) register(s *wait.Step, now time.Time) *quorum.Round {
-	return h.ask(opWait, s.To, now, h.b.Part(), func(b *[]byte) member.Command {
-		if s.Freed {
-			return h.wire.WaitFreed(b, h.owner, h.b.Part(), h.c.cfg.Entry, s.Ticket)
-		}
-		return h.wire.Wait(b, h.owner, h.b.Part(), h.c.cfg.Entry, s.Ticket)
-	}, false)
-}
-
-// yield gives up the votes of a step: they count no more.
-func (h *hold) yield(s *wait.Step, now time.Time) {
-	for _, o := range s.Offers {
-		h.ask(opYield, memberset.Set(0).With(o.Member), now, h.b.Part(), func(b *[]byte) member.Command {
-			return h.wire.Yield(b, h.owner, o.Given.Token(), h.b.Part(), h.c.cfg.Entry, o.Ticket)
-		}, false).Free()
+// startAll asks so many questions, which go to each member in one group. Each is written with a buffer of its own.
+func (c *Client) startAll(n int, write func(i int, q *quorum.Question, buf *[]byte)) []*quorum.Round {
+	questions, buffers := make([]quorum.Question, n), make([]*[]byte, n)
+	for i := range questions {
+		buffers[i] = c.buffer()
+		write(i, &questions[i], buffers[i])
 	}
-}
-
-// claim submits the claims of a step, and then its waits.
-func (h *hold) claim(s *wait.Step, now time.Time) {
-	ttl := h.terms.ttl
-	if h.b.Waited() {
-		ttl = h.b.Part()
+	rounds := c.rounds.StartAll(c.members, questions)
+	for _, buf := range buffers {
+		c.buffers.Put(buf)
 	}
-	for _, o := range s.Offers {
-		h.ask(opClaim, memberset.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
-			return h.wire.Claim(b, h.owner, o.Given.List(), o.Slots, ttl, h.c.cfg.Entry, h.b.Waited())
-		}, false).Free()
-	}
-	if s.To != 0 {
-		h.register(s, now).Free()
-	}
+	return rounds
 }
 
 // ask submits one question about the hold to some members.
@@ -270,9 +217,47 @@ func (h *hold) ask(op string, to memberset.Set, sent time.Time, ttl time.Duratio
 	return r
 }
 
+// register asks for the lock, now or when it is handed over.
+func (h *hold) register(s *wait.Step, now time.Time) *quorum.Round {
+	ttl := h.b.Part()
+	return h.ask(opWait, s.To, now, ttl, func(b *[]byte) member.Command {
+		if s.Freed {
+			return h.wire.WaitFreed(b, h.owner, ttl, h.c.cfg.Entry, s.Ticket)
+		}
+		return h.wire.Wait(b, h.owner, ttl, h.c.cfg.Entry, s.Ticket)
+	}, false)
+}
+
+// yield gives up the votes of a step: they count no more.
+func (h *hold) yield(s *wait.Step, now time.Time) {
+	ttl := h.b.Part()
+	for _, o := range s.Offers {
+		h.ask(opYield, memberset.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
+			return h.wire.Yield(b, h.owner, o.Given.Token(), ttl, h.c.cfg.Entry, o.Ticket)
+		}, false).Free()
+	}
+}
+
 // raise lifts the counters of members to the token.
 func (h *hold) raise(to memberset.Set, token int64, now time.Time, late bool) *quorum.Round {
 	return h.ask(opRaise, to, now, h.terms.ttl, func(b *[]byte) member.Command { return h.having().Raise(b, h.owner, token) }, late)
+}
+
+// rejoin has members take the lease back for ttl, where they do not have it: those that an adoption has not reached move the vote
+// first, which is the former owner's still. For what is another's there, they keep a wish for so long.
+func (h *hold) rejoin(to memberset.Set, ttl, wish time.Duration, j quorum.Judge) {
+	now, cmd, late := time.Now(), h.c.buffer(), member.Delivery{Late: true, Ended: &h.ended}
+	if h.former != "" {
+		h.c.rounds.Start(h.c.members, &quorum.Question{
+			Op: opExtend, Sent: now, To: to, Need: 1, Judge: withdrawal{}, Command: h.having().Adopt(cmd, h.owner, h.former, ttl), Delivery: late,
+		}).Free()
+	}
+	wire := h.having().Wishing(wish)
+	h.c.rounds.Start(h.c.members, &quorum.Question{
+		Op: opRejoin, Sent: now, TTL: ttl, To: to, Need: 1, Judge: j,
+		Command: wire.Rejoin(cmd, h.owner, ttl, h.b.Lease()), Delivery: late,
+	}).Free()
+	h.c.buffers.Put(cmd)
 }
 
 // having is the lock with what the owner has won of it, or is about to.
@@ -287,21 +272,16 @@ func (h *hold) holding(p permit.List) *script.Lock {
 	return &l
 }
 
-func (h *hold) submitRelease(to memberset.Set, late bool) *quorum.Round {
-	cmd := h.c.buffer()
-	var q quorum.Question
-	h.releaseQuestion(&q, to, late, cmd)
-	r := h.c.rounds.Start(h.c.members, &q)
-	h.c.buffers.Put(cmd)
-	return r
-}
-
-// leaving writes into q what a release asks, encoded into a buffer.
+// releaseQuestion writes into q what a release asks, encoded into a buffer. It asks nobody while the hold has a lease that has
+// not ended.
 func (h *hold) releaseQuestion(q *quorum.Question, to memberset.Set, late bool, buf *[]byte) {
 	h.mu.Lock()
 	hint, held, longest := h.b.Hint(), h.b.Permits(), max(h.longest, h.c.cfg.Entry)
 	if h.b.Waited() {
 		longest = max(longest, script.LongestLife(h.c.cfg.Entry))
+	}
+	if !h.over.Yes() {
+		to = 0
 	}
 	h.mu.Unlock()
 	now := time.Now()
@@ -312,26 +292,30 @@ func (h *hold) releaseQuestion(q *quorum.Question, to memberset.Set, late bool, 
 	}
 }
 
-// lift brings members whose votes are not those of the lease into step. Nobody waits for it.
-func (h *hold) lift(to memberset.Set, token int64, now time.Time) {
-	h.terms.kind.mend(h, to, token, now)
+func (h *hold) submitRelease(to memberset.Set, late bool) *quorum.Round {
+	cmd := h.c.buffer()
+	var q quorum.Question
+	h.releaseQuestion(&q, to, late, cmd)
+	r := h.c.rounds.Start(h.c.members, &q)
+	h.c.buffers.Put(cmd)
+	return r
 }
 
-// raiseLate brings a member whose vote came after the decision, and lies below the token, back into
-// step. Nobody waits for it.
-func (h *hold) raiseLate(i int, token int64) {
+// releaseFormer frees the votes that an adoption has not moved. A majority had the lease for the new owner: so they are the
+// lease's, and nobody else has the former owner.
+func (h *hold) releaseFormer(late bool) {
 	h.mu.Lock()
-	h.b.Submitted(i)
+	held := h.former != "" && h.over.Held()
 	h.mu.Unlock()
-	h.lift(memberset.Set(0).With(i), token, time.Now())
-}
-
-// settledLocked tells who waits for the last call under way.
-func (h *hold) settledLocked() {
-	if h.settled != nil && h.taking+h.b.Taking() == 0 {
-		close(h.settled)
-		h.settled = nil
+	if !held {
+		return
 	}
+	cmd := h.c.buffer()
+	var q quorum.Question
+	h.releaseQuestion(&q, memberset.All(len(h.c.members)), late, cmd)
+	q.Judge, q.Command = withdrawal{}, h.having().Release(cmd, h.former, "")
+	h.c.rounds.Start(h.c.members, &q).Free()
+	h.c.buffers.Put(cmd)
 }
 
 // withdrawal is the Judge of what the client asks for and does not use.

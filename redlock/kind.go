@@ -201,6 +201,13 @@ type terms struct {
 	extra   extra // of the kind
 }
 
+// ballot is what waiting rests on.
+func (t *terms) ballot(c *Config) wait.Terms {
+	b := wait.Terms{Rules: t.kind.rules, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop}
+	t.more().bounds(&b)
+	return b
+}
+
 // more is what the terms have besides; nil terms are those of no caller.
 func (t *terms) more() extra {
 	if t == nil || t.extra == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -39,6 +40,29 @@ func TestRenewalLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
 		require.Equal(t, quorum.Won, said.Book(0, &core.Answer{Outcome: member.Answered, N: 1, Sent: now, Now: member.Brief{Votes: true}}))
 		require.False(t, l.renewed(&said, now, true, now))
 		require.Equal(t, LostExpired, LostFor(l))
+	})
+}
+
+func TestReleaseOfALeaseThatHasNotEndedAsksNobody(t *testing.T) {
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
+		l := p.Lock(t, "k")
+		r := l.hold.submitRelease(memberset.All(3), false)
+		defer r.Free()
+		require.Zero(t, r.To)
+	})
+}
+
+func TestRejoinForLessRenewsNothing(t *testing.T) {
+	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
+		l := p.Lock(t, "k")
+		n := &renewal{k: &p.keeper, items: []renewItem{l.toRenew(10 * time.Second)}}
+		for _, ttl := range []time.Duration{time.Second, 10 * time.Second} {
+			for i := range 2 {
+				took := member.Call{Index: i, Result: member.Result{Outcome: member.Answered, State: p.briefOf(i, 0), Reply: member.Reply{Int: 1}}}
+				rejoinJudge{n, 0}.Judge(&quorum.Round{Question: quorum.Question{Op: opRejoin, Sent: time.Now(), TTL: ttl}}, &took)
+			}
+			require.Equal(t, ttl == 10*time.Second, n.items[0].Verdict() == quorum.Won)
+		}
 	})
 }
 

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"sync"
@@ -24,9 +23,9 @@ func newClient(members []member.Member, cfg Config) (*Client, error) {
 	c := &Client{
 		cfg: cfg, log: cfg.Logger, trace: cfg.Tracer,
 		members: members, need: member.Majority(len(members)),
-		kept: newKept(), uuid: rand.Text(), closed: make(chan struct{}), gone: make(chan struct{}), told: make(chan struct{}),
+		kept: newKept(), closed: make(chan struct{}), gone: make(chan struct{}), told: make(chan struct{}),
 	}
-	c.number = c.nextNumber
+	c.naming.init()
 	c.inflight.none = make(chan struct{}, 1)
 	c.changes.ch = make(chan struct{})
 	for _, m := range members {

@@ -317,7 +317,7 @@ func (g *gathering) ask(ctx context.Context) (first int, now time.Time, err erro
 	now = time.Now()
 	for i := range g.parts {
 		if p := &g.parts[i]; p.lease == nil && p.asked == nil {
-			if err := g.askAt(p.c, g.parts[i:], now); err != nil {
+			if err := g.askAt(p.c, g.parts[i:]); err != nil {
 				return 0, now, err
 			}
 		}
@@ -335,8 +335,7 @@ func (g *gathering) ask(ctx context.Context) (first int, now time.Time, err erro
 			if err := p.asked.sleep(ctx, &p.step, now); err != nil { // at once, if its time was over before
 				return 0, now, err
 			}
-			now = time.Now()
-			p.asked.next(&p.step, now)
+			now = p.asked.next(&p.step)
 			if p.step.Do == wait.Win || p.step.Poll {
 				p.asked.do(&p.step, now)
 				p.won = p.step.Do == wait.Win
@@ -367,10 +366,8 @@ func (g *gathering) hearLast(ctx context.Context, now time.Time) {
 }
 
 // askAt asks the members of one client for the locks of theirs.
-func (g *gathering) askAt(c *Client, parts []part, now time.Time) error {
-	questions := make([]quorum.Question, 0, len(parts))
-	buffers := make([]*[]byte, 0, len(parts))
-	asked := make([]*attempt, 0, len(parts))
+func (g *gathering) askAt(c *Client, parts []part) error {
+	asked := make([]*part, 0, len(parts))
 	past := wait.Past{Start: wait.AskFirst}
 	if g.try {
 		past.Start = wait.TryOnce
@@ -385,15 +382,14 @@ func (g *gathering) askAt(c *Client, parts []part, now time.Time) error {
 			return &keyError{op: p.want.op, key: p.want.name, err: ErrClosed}
 		}
 		p.asked, p.won = a, false
-		a.next(&p.step, now)
-		buf := c.buffer()
-		asked, buffers = append(asked, a), append(buffers, buf)
-		questions = append(questions, quorum.Question{})
-		a.question(&questions[len(questions)-1], &p.step, now, buf)
+		asked = append(asked, p)
 	}
-	for i, r := range c.rounds.StartAll(c.members, questions) {
-		asked[i].poll(r)
-		c.buffers.Put(buffers[i])
+	rounds := c.startAll(len(asked), func(i int, q *quorum.Question, buf *[]byte) {
+		p := asked[i]
+		p.asked.question(q, &p.step, p.asked.next(&p.step), buf)
+	})
+	for i, r := range rounds {
+		asked[i].asked.poll(r)
 	}
 	return nil
 }

@@ -238,9 +238,8 @@ func (c *Client) attempts(ctx, in context.Context, w *want, past wait.Past) (*Le
 	if a == nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
 	}
-	now := time.Now()
 	var s wait.Step
-	a.next(&s, now)
+	now := a.next(&s)
 	return c.follow(ctx, in, w, a, &s, now)
 }
 
@@ -261,8 +260,7 @@ func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *wait.St
 		if a = c.newAttempt(a.wire, *w.terms, past, in); a == nil {
 			return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
 		}
-		now = time.Now()
-		a.next(s, now)
+		now = a.next(s)
 	}
 }
 

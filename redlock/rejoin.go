@@ -62,35 +62,13 @@ func (h *hold) regain(to memberset.Set, ttl, wish time.Duration) {
 	if !h.takes(to.Len()) {
 		return
 	}
-	now := time.Now()
-	h.mu.Lock()
-	token, _ := h.b.Late(0)
-	h.mu.Unlock()
 	h.c.keeper.rejoins.Add(int64(to.Len()))
-	cmd := h.c.buffer()
-	h.adoptFirst(cmd, to, ttl, now)
-	wire := h.having().Wishing(wish)
-	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opRejoin, Sent: now, TTL: ttl, To: to, Need: 1, Judge: regained{h},
-		Command: wire.Rejoin(cmd, h.owner, ttl, token), Delivery: member.Delivery{Late: true, Ended: &h.ended},
-	}).Free()
-	h.c.buffers.Put(cmd)
+	h.rejoin(to, ttl, wish, regained{h})
 	for i := range h.c.members {
 		if to.Has(i) {
 			h.overtaken(i)
 		}
 	}
-}
-
-// adoptFirst has members that an adoption has not reached move the vote, which is the former owner's still.
-func (h *hold) adoptFirst(cmd *[]byte, to memberset.Set, ttl time.Duration, now time.Time) {
-	if h.former == "" {
-		return
-	}
-	h.c.rounds.Start(h.c.members, &quorum.Question{
-		Op: opExtend, Sent: now, To: to, Need: 1, Judge: withdrawal{},
-		Command: h.having().Adopt(cmd, h.owner, h.former, ttl), Delivery: member.Delivery{Late: true, Ended: &h.ended},
-	}).Free()
 }
 
 // regained hears the answers to regain.

@@ -184,7 +184,7 @@ func (s *search) downgrade(w *schedWorld, c int) {
 	}
 	cl.turned, cl.wrote, cl.b = &readKind, true, down.hold.b
 	cl.until, cl.limit, cl.renewAt = down.term.Until(), down.term.Limit(), down.renewAt
-	cl.former, cl.adopted = down.hold.former, down.hold.adopted
+	cl.former = down.hold.former
 }
 
 func (s *search) handOff(w *schedWorld, c int) {
@@ -230,7 +230,7 @@ func (s *search) adopt(w *schedWorld, c, k int) {
 
 // trying and triedThen keep the owners of adoptions that are undecided, which the stub of a client has for one event.
 func (s *search) trying(c int) {
-	a := adoptersOf.of(s.stubs[c])
+	a := &s.stubs[c].adopters
 	a.m = map[string]adopter{}
 	for former, owner := range s.w.c[c].tried {
 		a.m[former] = adopter{owner, s.now.Add(time.Hour)}
@@ -240,7 +240,7 @@ func (s *search) trying(c int) {
 func (s *search) triedThen(c int) {
 	cl := s.w.c[c]
 	cl.tried = nil
-	for former, a := range adoptersOf.of(s.stubs[c]).m {
+	for former, a := range s.stubs[c].adopters.m {
 		if cl.tried == nil {
 			cl.tried = map[string]string{}
 		}
@@ -286,7 +286,7 @@ func (s *search) adoptionEnds(c int, l *lease, v quorum.Verdict) {
 	}
 	s.say("  %v has adopted the lease", who(c))
 	s.count("leases adopted")
-	cl.phase, cl.adopted, cl.b = schedHolding, l.hold.adopted, l.hold.b
+	cl.phase, cl.adopted, cl.b = schedHolding, l.hold.former != "", l.hold.b
 	cl.until, cl.limit, cl.renewAt = l.term.Until(), l.term.Limit(), l.renewAt
 	w := s.w
 	w.handed = slices.Clone(w.handed)

@@ -392,9 +392,9 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 		stub := &Client{
 			kept: newKept(), cfg: s.cfg, log: s.cfg.Logger, members: members,
 			briefed: make([]ability.Briefed, len(members)), spread: make([]ability.Spread, len(members)),
-			need: member.Majority(schedMembers), uuid: clientID(c), closed: make(chan struct{}),
+			need: member.Majority(schedMembers), closed: make(chan struct{}),
 		}
-		stub.number = func() uint64 { return uint64(s.w.c[c].attempt) }
+		stub.uuid, stub.number = clientID(c), func() uint64 { return uint64(s.w.c[c].attempt) }
 		if rules.renewNeed > 0 {
 			stub.need = rules.renewNeed
 		}
@@ -517,7 +517,7 @@ func (s *search) client(w *schedWorld, c int) *schedClient {
 func (s *search) attempt(c int) *attempt {
 	cl := s.w.c[c]
 	s.a = attempt{hold: hold{
-		c: s.stubs[c], wire: s.wire(c), terms: s.terms(c), owner: cl.name, n: uint64(cl.attempt), b: cl.b, former: cl.former, adopted: cl.adopted,
+		c: s.stubs[c], wire: s.wire(c), terms: s.terms(c), owner: cl.name, n: uint64(cl.attempt), b: cl.b, former: cl.former,
 	}}
 	s.a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
 	return &s.a

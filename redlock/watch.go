@@ -60,9 +60,9 @@ func (c *Client) newWatch(op string, lock LockName, slot uint16, in context.Cont
 	if !c.inflight.enter() {
 		return nil, &keyError{op: op, key: lock.Key, err: ErrClosed}
 	}
-	n := c.number()
+	id, n := c.newOwner()
 	w := &watch{
-		c: c, op: op, lock: lock, slot: slot, owner: owner, id: script.OwnerOf(c.uuid, n), n: n, in: in,
+		c: c, op: op, lock: lock, slot: slot, owner: owner, id: id, n: n, in: in,
 		wakeup: make(chan struct{}, 1), errs: make([]error, len(c.members)), sent: make([]time.Time, len(c.members)),
 		core: watching.New(len(c.members), watching.Terms{Entry: c.cfg.Entry, Retry: c.cfg.MemberTimeout}),
 	}

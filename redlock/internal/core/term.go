@@ -19,10 +19,13 @@ type Term struct {
 }
 
 // Ended proves that nothing of an owner counts any more, so that its votes may be given back. Its zero value proves nothing.
-type Ended struct{ yes bool }
+type Ended struct{ yes, held bool }
 
 // Yes reports whether it does.
 func (e Ended) Yes() bool { return e.yes }
+
+// Held reports whether the owner had a lease, as a majority has said.
+func (e Ended) Held() bool { return e.held }
 
 // Start begins the term of what the attempt has won, once, unless it was abandoned, or its votes are over at now.
 func (v *Votes) Start(g Grant, now time.Time) (t Term, ok bool) {
@@ -42,7 +45,7 @@ func (v *Votes) Await() Term {
 // Abandon ends an attempt: it wins nothing from then on. Where it has begun a term, that has to end, and Abandon proves nothing.
 func (v *Votes) Abandon() Ended {
 	v.left = v.left || !v.started
-	return Ended{v.left}
+	return Ended{yes: v.left}
 }
 
 // Until returns the end of the validity, as far as it is known.
@@ -97,7 +100,7 @@ func (t *Term) End(err error, now time.Time) Ended {
 		return Ended{}
 	}
 	t.err, t.ended = err, now
-	return Ended{true}
+	return Ended{yes: true, held: !t.until.IsZero()}
 }
 
 // Succeed ends a term, and returns one that goes on until the same instant.

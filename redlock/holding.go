@@ -1,0 +1,188 @@
+package redlock
+
+import (
+	"time"
+
+	"github.com/redquorum/redquorum/internal/memberset"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+)
+
+// What a hold does besides votes: who waits behind whom, who is told, what is brought into step, and its end.
+
+// Judge books an answer, on the goroutine that read it, and does what follows from it.
+func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
+	v, a := h.book(r, c)
+	h.mu.Lock()
+	token, late := h.b.Late(c.Index)
+	wake := h.wake
+	h.settledLocked()
+	h.mu.Unlock()
+	asked := r.Op == opAcquire || r.Op == opWait
+	if a.Limit != 0 {
+		h.terms.kind.heard(h, report{member: c.Index, limit: a.Limit})
+	}
+	if asked && a.N < 0 {
+		h.c.contended(h.terms.kind.line(h.name()), a.At)
+	}
+	if late && (asked || r.Op == opClaim) && !h.ended.Load() {
+		h.raiseLate(c.Index, token)
+	}
+	if asked && a.N > 0 {
+		h.followed(a.Next)
+	}
+	signal(wake)
+	h.c.requested(h.traced.of(r.Op), h.lock(), r, c)
+	return v
+}
+
+// hear takes a push for the owner, and does what follows from it.
+func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
+	if !h.hears(&p) {
+		return
+	}
+	h.mu.Lock()
+	regained := p.Grant && h.b.Wishing(i)
+	counts := h.grantedLocked(i, &p, st, at)
+	if !p.Grant {
+		h.noticedLocked(i, &p, at)
+	}
+	token, late := h.b.Late(i)
+	wake := h.wake
+	h.mu.Unlock()
+	if !p.Gone && (!p.Grant || len(p.Other) > 1) { // a grant names the waiter that is next
+		h.c.contended(h.terms.kind.line(h.name()), at)
+	}
+	if late {
+		h.raiseLate(i, token)
+	}
+	if !p.Gone {
+		h.followed(p.Other)
+	}
+	signal(wake)
+	switch {
+	case counts && regained:
+		h.terms.kind.heard(h, report{member: i, regained: true})
+	case counts:
+		h.c.woken(h.traced, h.lock(), WokenByGrant)
+	}
+}
+
+// noticedLocked books a push that is no grant.
+func (h *hold) noticedLocked(i int, p *script.Push, at time.Time) {
+	switch {
+	case p.Gone:
+		h.b.Withdrawn(p.Other)
+	case p.Readers:
+		h.b.ReadersWait()
+	case p.Wish:
+		h.b.Wished(i, p.Other)
+	default:
+		h.b.Announced(i, p.Other, at)
+	}
+}
+
+// lift brings members whose votes are not those of the lease into step. Nobody waits for it.
+func (h *hold) lift(to memberset.Set, token int64, now time.Time) {
+	h.terms.kind.mend(h, to, token, now)
+}
+
+// raiseLate brings a member whose vote came after the decision, and lies below the token, back into
+// step. Nobody waits for it.
+func (h *hold) raiseLate(i int, token int64) {
+	h.mu.Lock()
+	h.b.Submitted(i)
+	h.mu.Unlock()
+	h.lift(memberset.Set(0).With(i), token, time.Now())
+}
+
+// settledLocked tells who waits for the last call under way.
+func (h *hold) settledLocked() {
+	if h.settled != nil && h.taking+h.b.Taking() == 0 {
+		close(h.settled)
+		h.settled = nil
+	}
+}
+
+// release frees every vote and every place in line, at all members that a write may have reached,
+// in order behind that write: docs/protocol.md, "Lost". It belongs to the client and not to any
+// caller, so no context ends it. late says that the goroutine must not write to a socket. The
+// caller frees the round.
+func (h *hold) release(late bool) *quorum.Round {
+	to := h.owed()
+	h.terms.kind.ending(h, to, late)
+	r := h.submitRelease(to, late)
+	h.afterRelease(late)
+	return r
+}
+
+// releaseAll is release for several holds of one client, whose calls go to each member in one group.
+func (c *Client) releaseAll(holds []*hold, late bool) []*quorum.Round {
+	rounds := c.startAll(len(holds), func(i int, q *quorum.Question, buf *[]byte) {
+		holds[i].releaseQuestion(q, holds[i].owed(), late, buf)
+	})
+	for _, h := range holds {
+		h.afterRelease(late)
+	}
+	return rounds
+}
+
+// gone is called when the release has been submitted.
+func (h *hold) afterRelease(late bool) {
+	h.mu.Lock()
+	h.released = true
+	again := h.behind
+	h.mu.Unlock()
+	if again != 0 {
+		h.submitRelease(again, late).Free()
+	}
+	h.releaseFormer(late)
+	h.c.holds.remove(h)
+	h.terms.kind.left(h)
+	h.leave()
+}
+
+// leave tells Close when nothing about the hold is left to be submitted.
+func (h *hold) leave() {
+	h.mu.Lock()
+	first := !h.left
+	h.left = true
+	h.mu.Unlock()
+	if first {
+		h.c.inflight.leave()
+	}
+}
+
+// overtaken is called after a call that may take a vote was submitted to member i. If the hold had
+// ended by then, its release may stand before that call, and the member is released once more,
+// behind it. That release never comes before the first one, whose answers tell whether the lease
+// was held.
+func (h *hold) overtaken(i int) {
+	if !h.ended.Load() {
+		return
+	}
+	h.mu.Lock()
+	released, heir := h.released, h.heir
+	if !released {
+		h.behind = h.behind.With(i) // release sees to it
+	}
+	h.mu.Unlock()
+	switch {
+	case heir != nil:
+		heir.owes(i)
+	case released:
+		h.submitRelease(memberset.Set(0).With(i), true).Free()
+	}
+}
+
+// abandon is a release that nobody waits for.
+func (h *hold) abandon() { h.release(false).Free() }
+
+// owes books that member i may have something of the owner besides.
+func (h *hold) owes(i int) {
+	h.mu.Lock()
+	h.b.Submitted(i)
+	h.mu.Unlock()
+	h.overtaken(i)
+}
