@@ -105,14 +105,15 @@ func TestPackagesImportWhatArchitectureSays(t *testing.T) {
 // trusted is what one has to read to believe that two clients never hold one mutex, at members that are plain masters: the
 // files by folder. What is not here decides when to ask, and hands on what these decide.
 var trusted = map[string]string{
-	"clock":                   "anchor doc elapsed validity",
-	"quorum":                  "round tally",
+	"clock":                   "anchor elapsed validity",
+	"quorum":                  "round",
 	"member":                  "call majority member",
 	"internal/ability":        "call",
 	"internal/memberset":      "set",
-	"redlock/internal/core":   "confirm doc giveup renewal term validity votes",
+	"internal/duration":       "millis",
+	"internal/resp":           "append info",
+	"redlock/internal/core":   "confirm giveup renewal term validity votes",
 	"redlock":                 "hold lease naming renewal states",
-	"redlock/internal/permit": "permit",
 	"redlock/internal/script": "catalog frame lock push reply",
 	"redlock/internal/script/lua": "acquire adopt base batch draw extend give grant hand lengthen mine own pass push raise rejoin release " +
 		"stand time vote wait yield",
@@ -128,7 +129,7 @@ var trusted = map[string]string{
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 6592
+const trustedLines = 6075
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
@@ -233,13 +234,13 @@ var layers = map[string]struct {
 		"inbox down read shared pay host renewal failover introduce handshake supervise"}}, 6},
 	"redlock": {[]group{
 		{"words", "doc name errors concurrent tracer callbacks config lines"},
-		{"engine", "naming client traced states reasons retry hold leaseplan lease kind options leasehandle leasecontext holding kept " +
+		{"engine", "naming client traced states reasons retry hold lease kind leaseplan options leasehandle leasecontext holding kept " +
 			"teller unlock owners leaseheap keeper rejoin renewaltrace renewal renewed renewals extend bond link interop attempt " +
 			"nested who watch obtain leases handoff"},
 		{"kinds", "mutex multi downgrade reads rwmutex limit permits semaphore latchround latch barrier electionstate election " +
 			"observe"},
 		{"facade", "members admin semaphore_inspect latchinspect stats lifetime open"},
-	}, 7},
+	}, 8},
 }
 
 type group struct{ name, files string }

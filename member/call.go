@@ -102,22 +102,6 @@ const (
 	NotSent
 )
 
-func (o Outcome) String() string {
-	switch o {
-	case Unanswered:
-		return "unanswered"
-	case Answered:
-		return "answered"
-	case Refused:
-		return "refused"
-	case Unknown:
-		return "unknown"
-	case NotSent:
-		return "not sent"
-	}
-	return "invalid outcome"
-}
-
 // Reply is one parsed RESP reply. Str and Elems belong to the Call, and are overwritten when the
 // Call is used again.
 type Reply struct {

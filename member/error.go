@@ -91,3 +91,19 @@ func (e *QuarantineError) Error() string {
 
 // Is reports whether target is ErrQuarantined.
 func (e *QuarantineError) Is(target error) bool { return target == ErrQuarantined }
+
+func (o Outcome) String() string {
+	switch o {
+	case Unanswered:
+		return "unanswered"
+	case Answered:
+		return "answered"
+	case Refused:
+		return "refused"
+	case Unknown:
+		return "unknown"
+	case NotSent:
+		return "not sent"
+	}
+	return "invalid outcome"
+}

@@ -151,13 +151,7 @@ func (r *Round) Done(c *member.Call) {
 	} else if v == No && c.Err == nil {
 		r.no++
 	}
-	wake := false
-	if r.verdict == Undecided {
-		if r.verdict = Decide(r.yes, r.open, r.Need); r.verdict == Lost {
-			r.verdict = decideDenied(r.yes, r.no, r.open, r.Need, int(r.Deny))
-		}
-		wake = r.verdict != Undecided
-	}
+	wake := r.decideLocked()
 	r.mu.Unlock()
 	if wake {
 		r.look()

@@ -85,6 +85,17 @@ func (r *Round) silentAt(since time.Time, timeout time.Duration) (at time.Time) 
 	return at
 }
 
+// decideLocked takes the decision, and reports whether it has just come about.
+func (r *Round) decideLocked() bool {
+	if r.verdict != Undecided {
+		return false
+	}
+	if r.verdict = Decide(r.yes, r.open, r.Need); r.verdict == Lost {
+		r.verdict = decideDenied(r.yes, r.no, r.open, r.Need, int(r.Deny))
+	}
+	return r.verdict != Undecided
+}
+
 // look wakes the Wait of the round, if there is one.
 func (r *Round) look() {
 	select {

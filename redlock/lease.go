@@ -37,20 +37,9 @@ type lease struct {
 type bond interface {
 	// until is how long the lease is trusted. It is called under the mutex.
 	until(l *lease) time.Time
-	// expire ends the lease, whose validity is over.
-	expire(l *lease)
-	// forget is called when the lease has ended: nobody finds it any more.
-	forget(l *lease)
 	// ended sees to what ends with the lease, and returns what is owed then.
 	ended(l *lease, err error, over core.Ended) debt
-	// renewed is told of each renewal.
-	renewed(until time.Time)
-	// extend asks the members to keep the lease.
-	extend(ctx context.Context, l *lease, ttl time.Duration) error
-	// apart explains why the lease cannot leave the client.
-	apart() error
-	// held counts the leases of callers that there are, and says when the oldest was granted.
-	held(l *lease) (n int, oldest time.Time)
+	ties
 }
 
 // alone is the bond of a lease that has none. Its other methods are in bond.go.
@@ -71,24 +60,7 @@ func newLease(ctx context.Context, h *hold, term core.Term, waited bool, now tim
 		ctx: ctx, term: term, plan: plan{ttl: t.ttl}, renew: t.renew, users: 1, bond: alone{}, inKeeper: inKeeper{pos: -1},
 	}
 	l.own.lease = l
-	asked := t.ttl // what the votes in hand were granted for
-	if waited {
-		asked = h.b.Part()
-	}
-	switch {
-	case t.renew:
-		if t.maxHold > 0 {
-			l.term.Bound(now.Add(t.maxHold))
-			l.term.Shorten(l.term.Limit())
-		}
-		l.renewAt = now.Add(min(asked/3, clock.Until(l.term.Until(), now)/2))
-	case asked < t.ttl: // granted for less while waiting: renewed once, to its end
-		l.term.Bound(now.Add(t.ttl))
-		l.renewAt = now.Add(min(asked/3, clock.Until(l.term.Until(), now)/2))
-	}
-	if l.term.Until().IsZero() && !l.renewAt.IsZero() { // to be confirmed
-		l.renewAt = now.Add(asked / 3)
-	}
+	l.begins(&t, waited, now)
 	return l
 }
 
@@ -105,20 +77,6 @@ func (l *Lease) ValidUntil() time.Time {
 		return sooner(l.bond.until(l.lease), l.term.Ended())
 	}
 	return l.bond.until(l.lease)
-}
-
-// bound is its bond.
-func (l *lease) bound() bond {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.bond
-}
-
-// validity is the one that the lease had, or has: LostError tells it.
-func (l *lease) validity() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.bond.until(l)
 }
 
 // Context returns a context that ends with the lease. context.Cause says why: ErrReleased,
@@ -256,12 +214,7 @@ func (l *lease) renewed(said *core.Count, sent time.Time, manual bool, now time.
 		_ = l.err()
 		return false
 	}
-	switch limit := l.term.Limit(); {
-	case !l.renew, !limit.IsZero() && clock.Until(limit, sent) <= ttl:
-		l.renewAt = time.Time{} // this was the last
-	default:
-		l.renewAt = sent.Add(ttl / 3)
-	}
+	l.plans(sent, ttl)
 	until, bond := l.term.Until(), l.bond
 	l.mu.Unlock()
 	bond.renewed(until)

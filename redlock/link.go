@@ -107,3 +107,12 @@ func standingOf(st member.State) string {
 	}
 	return MemberRestoring
 }
+
+// states is what every member is good for now.
+func (c *Client) states() []member.State {
+	out := make([]member.State, len(c.members))
+	for i := range out {
+		out[i] = c.state(i)
+	}
+	return out
+}

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/ability"
@@ -63,4 +64,17 @@ func (c *Client) Members() []MemberInfo {
 		}
 	}
 	return out
+}
+
+// duplicate says which earlier member is one Redis with member i, if both have the same process.
+func (c *Client) duplicate(i int) error {
+	mine := c.processesOf(i)
+	for j := range i {
+		for _, p := range c.processesOf(j) {
+			if p.RunID != "" && slices.ContainsFunc(mine, func(q ability.Process) bool { return p.RunID == q.RunID }) {
+				return fmt.Errorf("%w: it is that of %s", ErrDuplicateMember, c.members[j].Name())
+			}
+		}
+	}
+	return ErrDuplicateMember
 }

@@ -116,10 +116,11 @@ func (n *renewal) count(r *quorum.Round, c *member.Call, j int) (won, lost uint6
 	defer n.mu.Unlock()
 	for k := range words {
 		a.N = words[k].Int
-		switch n.items[j+k].Book(c.Index, &a) {
-		case quorum.Won:
+		has, lacks := n.items[j+k].Book(c.Index, &a)
+		if has {
 			won |= 1 << (j + k)
-		case quorum.Lost:
+		}
+		if lacks {
 			lost |= 1 << (j + k)
 		}
 	}

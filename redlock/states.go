@@ -1,21 +1,11 @@
 package redlock
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/member"
 )
-
-// states is what every member is good for now.
-func (c *Client) states() []member.State {
-	out := make([]member.State, len(c.members))
-	for i := range out {
-		out[i] = c.state(i)
-	}
-	return out
-}
 
 // statesOf is what every member is good for in a slot now.
 func (c *Client) statesOf(slot uint16) []member.State { return c.appendStatesOf(nil, slot) }
@@ -99,26 +89,25 @@ func (c *Client) processesOf(i int) []ability.Process {
 	return []ability.Process{{Epoch: st.Epoch, RunID: st.RunID}}
 }
 
-// duplicate says which earlier member is one Redis with member i, if both have the same process.
-func (c *Client) duplicate(i int) error {
-	mine := c.processesOf(i)
-	for j := range i {
-		for _, p := range c.processesOf(j) {
-			if p.RunID != "" && slices.ContainsFunc(mine, func(q ability.Process) bool { return p.RunID == q.RunID }) {
-				return fmt.Errorf("%w: it is that of %s", ErrDuplicateMember, c.members[j].Name())
-			}
-		}
-	}
-	return ErrDuplicateMember
-}
-
 // barDuplicates takes the vote from every member that is one Redis with an earlier one: both have the same process, or each
 // has one of a third member.
 func (c *Client) barDuplicates() {
 	c.barring.Lock() // of two that compare at once the later must not be overtaken
-	defer c.barring.Unlock()
+	before := c.barred.Load()
+	same := c.compareLocked()
+	c.barring.Unlock()
+	for i, first := range same {
+		if first != i && before>>i&1 == 0 {
+			c.log.Error("two members are one Redis; the second does not vote",
+				"member", c.members[i].Name(), "same_as", c.members[first].Name())
+		}
+	}
+}
+
+// compareLocked says of each member which is the first that it is one Redis with, perhaps itself, and bars all others.
+func (c *Client) compareLocked() (same []int) {
 	owner := make(map[string]int, len(c.members))
-	same := make([]int, len(c.members)) // as an earlier one, or as itself
+	same = make([]int, len(c.members)) // as an earlier one, or as itself
 	first := func(i int) int {
 		for same[i] != i {
 			i = same[i]
@@ -141,14 +130,9 @@ func (c *Client) barDuplicates() {
 		}
 	}
 	var bar uint32
-	for i, m := range c.members {
-		if first(i) == i {
-			continue
-		}
-		bar |= 1 << i
-		if !c.isBarred(i) {
-			c.log.Error("two members are one Redis; the second does not vote",
-				"member", m.Name(), "same_as", c.members[first(i)].Name())
+	for i := range same {
+		if same[i] = first(i); same[i] != i {
+			bar |= 1 << i
 		}
 	}
 	c.barred.Store(bar)
@@ -159,4 +143,5 @@ func (c *Client) barDuplicates() {
 			at.epoch.Store(max(epochs[i][0], at.epoch.Load()))
 		}
 	}
+	return same
 }

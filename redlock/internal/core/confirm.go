@@ -7,7 +7,6 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
@@ -20,13 +19,7 @@ type raise struct {
 	yes  memberset.Set // the members that have confirmed
 }
 
-// Tally counts the votes in hand that are for the same: their set, the greatest token, how many have exactly that, and until
-// when a majority of them is trusted (the need-th latest of their ends).
-func (v *Votes) Tally(now time.Time, states []member.State) (in memberset.Set, token int64, exact int, until time.Time) {
-	in, most, exact := v.tally(now, states)
-	return in, most.token, exact, v.until(in)
-}
-
+// tally counts the votes in hand that are for the same: their set, the greatest token, and how many have exactly that.
 func (v *Votes) tally(now time.Time, states []member.State) (in memberset.Set, most vote, exact int) {
 	var valid memberset.Set
 	for i := range v.m {
@@ -49,7 +42,7 @@ func (v *Votes) until(in memberset.Set) time.Time {
 	if in.Len() < v.need {
 		return time.Time{}
 	}
-	var buf [quorum.MaxMembers]time.Time
+	var buf [32]time.Time // a Set has no more
 	ends := buf[:0]
 	for i := range v.m {
 		if in.Has(i) {
@@ -123,9 +116,6 @@ func (v *Votes) Confirmed(now time.Time, states []member.State) (in memberset.Se
 	return in, v.until(in)
 }
 
-// Agreed returns the token that is agreed on.
-func (v *Votes) Agreed() int64 { return v.agreed.token }
-
 // Confirm wins if votes enough are confirmed: some may have ended while the members answered.
 func (v *Votes) Confirm(now time.Time, states []member.State) (g Grant, won bool) {
 	in, until := v.Confirmed(now, states)
@@ -141,27 +131,6 @@ func (v *Votes) Adopt(token int64) { v.agreed.token, v.token = token, token }
 
 // AdoptSlots says which slots have been adopted.
 func (v *Votes) AdoptSlots(l permit.List) { v.agreed.list = l }
-
-// Lease returns the token of the lease, 0 before there is one.
-func (v *Votes) Lease() int64 { return v.token }
-
-// Slots returns the slots that the attempt raises or has won, each with its token; nil if there are none.
-func (v *Votes) Slots() permit.List { return v.agreed.list }
-
-// Late reports whether a vote that came after the decision lies below the token, or is for another subject. The member's
-// counter must then be lifted, and nobody waits for that.
-func (v *Votes) Late(i int) (token int64, late bool) {
-	return v.token, v.token > 0 && v.lags(i)
-}
-
-// lags is Late for an attempt that has won. Most answers come before that, so Late is inlined and
-// this is not.
-//
-//go:noinline
-func (v *Votes) lags(i int) bool {
-	m := &v.m[i]
-	return m.token > 0 && !v.agreed.below(&m.vote)
-}
 
 // Renewed books a member's word in a renewal: it has the lease until end, or it does not have it. Before there is a lease, that
 // means nothing.
@@ -200,17 +169,4 @@ func (v *Votes) Wishes(i int, gen uint64, sent time.Time) {
 		m.has = Lost
 	}
 	m.dating, m.first, m.wishes = undated, sent, true
-}
-
-// Wishing reports whether the next grant of member i is what the lease has wished for.
-func (v *Votes) Wishing(i int) bool { return v.m[i].wishes }
-
-// Ours reports whether member i has given a vote for the lease.
-func (v *Votes) Ours(i int) bool {
-	return v.m[i].token > 0 && (v.agreed.list == nil || v.m[i].sameAs(&v.agreed))
-}
-
-// Lacks reports whether the lease has no vote of member i, by its last word.
-func (v *Votes) Lacks(i int, now time.Time) bool {
-	return !v.Ours(i) || clock.Until(v.m[i].end, now) <= 0
 }

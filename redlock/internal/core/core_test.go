@@ -56,8 +56,10 @@ func TestTermThatHasEndedNeverRevives(t *testing.T) {
 		}
 		at, said := now.Add(tc.at), Asks(time.Minute, 1)
 		require.False(t, term.Renew(&said, at), "nobody has confirmed it")
-		require.Equal(t, quorum.Undecided, said.Book(0, &Answer{Outcome: member.Answered, N: 1, Sent: now}), "it may not vote")
-		require.Equal(t, quorum.Won, said.Book(0, yes(now)))
+		said.Book(0, &Answer{Outcome: member.Answered, N: 1, Sent: now})
+		require.Equal(t, quorum.Undecided, said.Verdict(), "it may not vote")
+		said.Book(0, yes(now))
+		require.Equal(t, quorum.Won, said.Verdict())
 		require.Equal(t, tc.want > 0, term.Renew(&said, at), name)
 		require.Equal(t, tc.want > 0, term.Held(at), name)
 		if tc.want > 0 {

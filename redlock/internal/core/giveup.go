@@ -1,8 +1,6 @@
 package core
 
 import (
-	"slices"
-
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
@@ -32,50 +30,25 @@ func (v *Votes) GiveUp(i int, told permit.List, keep []int) Given {
 	if told == nil && m.token > 0 {
 		m.given = m.token
 	}
-	for _, p := range told {
-		if !slices.Contains(keep, p.Slot) {
-			v.give(i, p)
-		}
+	if told != nil && v.given == nil {
+		v.given = make([]permit.List, len(v.m))
+	}
+	if told != nil {
+		v.given[i] = withGivenUp(v.given[i], told, keep)
 	}
 	m.drop()
 	return Given{m.given, told}
 }
 
-// give books that a slot was given up.
-func (v *Votes) give(i int, p permit.Permit) {
-	if v.given == nil {
-		v.given = make([]permit.List, len(v.m))
-	}
-	for k := range v.given[i] {
-		if g := &v.given[i][k]; g.Slot == p.Slot {
-			g.Token = max(g.Token, p.Token)
-			return
-		}
-	}
-	v.given[i] = append(v.given[i], p)
-}
-
-// GivenUp returns the greatest token given up at member i, of a vote without slots.
-func (v *Votes) GivenUp(i int) int64 { return v.m[i].given }
-
 // wasGivenUp reports whether a vote of member i was given up, or a slot of it.
 func (v *Votes) wasGivenUp(i int, x *vote) bool {
-	return x.token <= v.m[i].given || v.given != nil && v.wereGivenUp(i, x.list)
-}
-
-func (v *Votes) wereGivenUp(i int, l permit.List) bool {
-	for _, p := range l {
-		if p.Token <= v.given[i].Token(p.Slot) {
-			return true
-		}
-	}
-	return false
+	return x.token <= v.m[i].given || x.list != nil && v.given != nil && anyGivenUp(x.list, v.given[i])
 }
 
 // GivenBack books the answer to a give-up that the member has served to ourselves again: with a greater token. It reports
 // whether it has.
 func (v *Votes) GivenBack(i int, a *Answer) bool {
-	m, x := &v.m[i], vote{a.N, a.Permits}
+	m, x := &v.m[i], v.vote(a.N, a.Permits)
 	if !m.hears(a) || a.TTL <= 0 || a.N <= m.given || a.N <= m.token {
 		return false
 	}

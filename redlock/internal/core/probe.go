@@ -140,7 +140,7 @@ func ProbeTerm(until, limit time.Time, drift float64) Term {
 
 // ProbeCount is a count that has heard those members.
 func ProbeCount(c Count, yes, refused memberset.Set, v quorum.Verdict) Count {
-	c.yes, c.refused, c.verdict = yes, refused, uint8(v)
+	c.yes, c.refused, c.won, c.lost = yes, refused, v == quorum.Won, v == quorum.Lost
 	return c
 }
 

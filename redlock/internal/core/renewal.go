@@ -5,7 +5,6 @@ import (
 
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // A lease is renewed by a majority that have it, in answer to one question. Its validity counts from before the submission of that.
@@ -17,7 +16,8 @@ type Count struct {
 	yes     memberset.Set
 	refused memberset.Set // once refused: a member that takes the lease back does not undo its refusal
 	need    uint8
-	verdict uint8 // a quorum.Verdict, by which the lease is renewed or has ended
+	won     bool // the lease is renewed, or it has ended, by what was said first
+	lost    bool
 
 	Done bool // the verdict has been carried out: the caller's own
 }
@@ -30,11 +30,11 @@ func Asks(ttl time.Duration, members int) Count {
 // TTL is for how long the members were asked to keep the lease.
 func (c *Count) TTL() time.Duration { return c.ttl }
 
-// Book counts the word of member i, as an answer tells it: a number above 0 says that it has the lease. It returns the verdict that
-// the word decides, Undecided if it decides nothing. Silence is no word, and neither is what a member says that may not vote.
-func (c *Count) Book(i int, a *Answer) quorum.Verdict {
+// Book counts the word of member i, as an answer tells it: a number above 0 says that it has the lease. It returns whether that
+// word is the one by which a majority has it, or has not. Silence is no word, and neither is what a member says that may not vote.
+func (c *Count) Book(i int, a *Answer) (won, lost bool) {
 	if a.Outcome != member.Answered || a.Idle() {
-		return quorum.Undecided
+		return false, false
 	}
 	if c.sent.IsZero() || a.Sent.Before(c.sent) {
 		c.sent = a.Sent
@@ -44,27 +44,10 @@ func (c *Count) Book(i int, a *Answer) quorum.Verdict {
 	} else {
 		c.refused = c.refused.With(i)
 	}
-	switch {
-	case c.Verdict() != quorum.Undecided:
-		return quorum.Undecided
-	case c.yes.Len() >= int(c.need):
-		c.verdict = uint8(quorum.Won)
-	case c.refused.Len() >= int(c.need):
-		c.verdict = uint8(quorum.Lost)
+	if c.won || c.lost {
+		return false, false
 	}
-	return c.Verdict()
-}
-
-// Verdict is what the words until now come to: once it is decided, it stays.
-func (c *Count) Verdict() quorum.Verdict { return quorum.Verdict(c.verdict) }
-
-// Vote is what member i has said.
-func (c *Count) Vote(i int) quorum.Vote {
-	switch {
-	case c.yes.Has(i):
-		return quorum.Yes
-	case c.refused.Has(i):
-		return quorum.No
-	}
-	return quorum.Unsure
+	c.won = c.yes.Len() >= int(c.need)
+	c.lost = !c.won && c.refused.Len() >= int(c.need)
+	return c.won, c.lost
 }

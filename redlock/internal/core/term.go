@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
-	"github.com/redquorum/redquorum/quorum"
 )
 
 // Term is how long a lease is trusted. Only votes that were counted begin one, and only a count of a renewal makes it longer. It
@@ -69,7 +68,7 @@ func (t *Term) Renewable(now time.Time) bool { return t.Held(now) || t.err == ni
 // Renew books that a majority has confirmed the lease, and reports whether that counts. It does not where the term has ended, or
 // is over at now. The validity counts from before the submission of the question.
 func (t *Term) Renew(c *Count, now time.Time) bool {
-	if c.Verdict() != quorum.Won || !t.Renewable(now) {
+	if !c.won || !t.Renewable(now) {
 		return false
 	}
 	until := c.sent.Add(clock.Validity(c.ttl, t.drift))

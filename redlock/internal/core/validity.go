@@ -56,7 +56,7 @@ func (v *Votes) Registers(i int, at time.Time) {
 // Granted books a vote that an answer tells, and reports whether it counts: not if it was given up before, or if the call asked
 // for none. The vote counts from before the submission of the call.
 func (v *Votes) Granted(i int, a *Answer) bool {
-	m, x := &v.m[i], vote{a.N, a.Permits}
+	m, x := &v.m[i], v.vote(a.N, a.Permits)
 	if !m.hears(a) || a.TTL <= 0 || v.wasGivenUp(i, &x) || v.older(i, &x, a.Server) {
 		return false
 	}
@@ -74,20 +74,11 @@ func (v *Votes) Granted(i int, a *Answer) bool {
 // older reports whether member i has told a later vote than x since. Counters of different slots are unrelated, so a token is
 // compared with those of its slot alone.
 func (v *Votes) older(i int, x *vote, server int64) bool {
-	if x.list == nil {
-		return x.token < v.m[i].token
-	}
-	return v.olderSlots(i, x, server)
-}
-
-func (v *Votes) olderSlots(i int, x *vote, server int64) bool {
 	m := &v.m[i]
-	for _, p := range x.list {
-		if p.Token < m.list.Token(p.Slot) {
-			return true
-		}
+	if x.list == nil {
+		return x.token < m.token
 	}
-	return m.token > 0 && server > 0 && server < m.server && !m.sameAs(x)
+	return slotsBehind(x.list, m.list) || m.token > 0 && server > 0 && server < m.server && !m.sameAs(x)
 }
 
 // Refused books that the lock is another's at member i, at a time of the member. Answers come in order, but pushes cross them: a
@@ -146,7 +137,7 @@ const (
 
 // Pushed books a push of member i, whose state st was when it arrived.
 func (v *Votes) Pushed(i int, p *Push, st *member.State, at time.Time) Heard {
-	m, x := &v.m[i], vote{p.Token, p.Permits}
+	m, x := &v.m[i], v.vote(p.Token, p.Permits)
 	if !st.Votes || st.Gen != m.gen {
 		return Idle
 	}

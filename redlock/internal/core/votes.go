@@ -76,18 +76,6 @@ func (v *Votes) Begin(voters []Voter, t Terms) {
 // Need returns how many votes decide.
 func (v *Votes) Need() int { return v.need }
 
-// Token returns the token of the vote of member i, 0 if there is none. A vote of several slots has that of the first.
-func (v *Votes) Token(i int) int64 { return v.m[i].token }
-
-// List returns the slots of the vote of member i with their tokens, nil if there are none.
-func (v *Votes) List(i int) permit.List { return v.m[i].list }
-
-// End returns until when the vote of member i is trusted.
-func (v *Votes) End(i int) time.Time { return v.m[i].end }
-
-// Has returns what we have of member i.
-func (v *Votes) Has(i int) Has { return v.m[i].has }
-
 // Enter begins generation gen of member i, if that is a later one: the member may have forgotten, so no vote of an earlier one
 // counts. It reports whether it is.
 func (v *Votes) Enter(i int, gen uint64) bool {
@@ -122,30 +110,28 @@ func (m *Voter) drop() {
 	}
 }
 
+// vote is what a member has given. That of a lock without slots has none, whatever a member says: so nothing in slots.go decides
+// about such a lock.
+func (v *Votes) vote(token int64, list permit.List) vote {
+	if v.terms.Slots == 0 {
+		list = nil
+	}
+	return vote{token, list}
+}
+
 // take books a vote.
 func (m *Voter) take(x vote, end time.Time, server int64) {
 	m.vote, m.end, m.server, m.has, m.wishes = x, end, server, Held, false
 }
-
-// Alike reports whether the votes of two members are for the same.
-func (v *Votes) Alike(i, k int) bool { return v.m[i].sameAs(&v.m[k].vote) }
 
 // sameAs reports whether two votes are for the same, and may count together.
 func (x *vote) sameAs(y *vote) bool {
 	return x.list == nil && y.list == nil || sameSlots(x.list, y.list)
 }
 
-func sameSlots(x, y permit.List) bool {
-	return slices.EqualFunc(x, y, func(p, q permit.Permit) bool { return p.Slot == q.Slot })
-}
-
 // below reports whether a vote is for the same as y, with no token above that of y.
 func (x *vote) below(y *vote) bool {
 	return x.token <= y.token && (x.list == nil && y.list == nil || slotsBelow(x.list, y.list))
-}
-
-func slotsBelow(x, y permit.List) bool {
-	return slices.EqualFunc(x, y, func(p, q permit.Permit) bool { return p.Slot == q.Slot && p.Token <= q.Token })
 }
 
 // equals reports whether two votes are one.
@@ -163,9 +149,8 @@ func (v *Votes) greatest(in memberset.Set) (most vote) {
 				most.list = slices.Clone(x.list)
 			}
 		default:
-			most.token = max(most.token, x.token)
-			for k := range most.list {
-				most.list[k].Token = max(most.list[k].Token, x.list[k].Token)
+			if most.token = max(most.token, x.token); most.list != nil {
+				raiseSlots(most.list, x.list)
 			}
 		}
 	}
@@ -173,29 +158,12 @@ func (v *Votes) greatest(in memberset.Set) (most vote) {
 }
 
 // Most returns the largest set of members, of those given, whose votes are for the same.
-func (v *Votes) Most(of memberset.Set) (best memberset.Set) {
+func (v *Votes) Most(of memberset.Set) memberset.Set {
 	if v.terms.Slots == 0 {
 		return of // all are for the lock as a whole
 	}
-	for i := range v.m {
-		if !of.Has(i) || best.Has(i) {
-			continue
-		}
-		in := memberset.Set(0)
-		for k := range v.m {
-			if of.Has(k) && v.Alike(k, i) {
-				in = in.With(k)
-			}
-		}
-		if in.Len() > best.Len() {
-			best = in
-		}
-	}
-	return best
+	return mostAlike(of, len(v.m), v.Alike)
 }
 
 // Clone returns a copy that shares nothing with the original that either may change.
 func (v *Votes) Clone() Votes { return Probe{v}.CloneInto(nil) }
-
-// String is the word for it.
-func (h Has) String() string { return [...]string{"none", "held", "expired", "lost"}[h] }
