@@ -61,7 +61,7 @@ const (
 )
 
 const (
-	queuePrefix   = "redquorum:q" // zset: waiting owner -> server time of its registration
+	queuePrefix = "redquorum:q" // zset: waiting owner -> server time of its registration
 	// hash: waiting owner -> its deadline and TTL; and, of a lock taken by force, until when nobody is re-joined
 	waitersPrefix = "redquorum:w"
 )
