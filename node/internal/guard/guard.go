@@ -174,14 +174,10 @@ func (s *Seat) view(p Process) view {
 
 // tell books that the member knows of our MaxTTL.
 func (s *Seat) tell() {
-	g := s.guard
-	if g.met.Load() {
-		return
-	}
-	g.mu.Lock()
+	s.guard.mu.Lock()
 	s.told = true
-	g.mu.Unlock()
-	g.meet()
+	s.guard.mu.Unlock()
+	s.guard.meet()
 }
 
 // meet has all members vote once a majority knows of our MaxTTL: when one was told, and when a

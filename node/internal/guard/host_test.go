@@ -115,7 +115,7 @@ type fakeSession struct {
 	once   sync.Once
 	looks  atomic.Int64 // that were queued
 	seat   *Seat
-	lines  func() // is called before a look is in line; may be nil
+	lines  atomic.Pointer[func()] // is called once, before a look is in line
 }
 
 // slow is how long a carry of a marker takes, for tests of what happens meanwhile.
@@ -171,8 +171,8 @@ func (s *fakeSession) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, er
 
 func (s *fakeSession) Queue(c *member.Call) error {
 	s.looks.Add(1)
-	if s.lines != nil {
-		s.lines()
+	if f := s.lines.Swap(nil); f != nil {
+		(*f)()
 	}
 	if err := s.do(c); err != nil {
 		return err
