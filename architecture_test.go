@@ -231,7 +231,7 @@ var layers = map[string]struct {
 }{
 	"node": {[]group{{"", "doc peek_linux feed gather vigil user backoff guard config scripts classify credentials scheme url " +
 		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join submit repair " +
-		"inbox down read shared pay host renewal failover introduce handshake supervise"}}, 6},
+		"inbox read down shared pay host renewal failover introduce handshake supervise"}}, 6},
 	"redlock": {[]group{
 		{"words", "doc name errors concurrent tracer callbacks config lines"},
 		{"engine", "naming client traced states reasons retry hold lease kind leaseplan options leasehandle leasecontext holding kept " +

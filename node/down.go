@@ -1,10 +1,39 @@
 package node
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/redquorum/redquorum/member"
 )
+
+// reader completes calls until the connection ends, then all the rest.
+func (s *session) reader(br *bufio.Reader) {
+	err := s.replies(br)
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("closed by the server: %w", io.ErrUnexpectedEOF)
+	}
+	s.fail(member.ErrBroken, err)
+	s.node.fell(s) // before the calls are done: whoever then looks at State sees that it is down
+	s.abandon()
+}
+
+// abandon completes every call in line after the connection has ended. It is the reader's last act;
+// submit has refused since fail, so nothing can be queued behind it.
+func (s *session) abandon() {
+	s.line.Lock()
+	unsent, lost := s.err, s.lost
+	s.line.Unlock()
+	s.line.Abandon(func(c *member.Call, sent bool) {
+		if sent {
+			s.node.finish(c, member.Unknown, lost)
+		} else {
+			s.node.finish(c, member.NotSent, unsent)
+		}
+	})
+}
 
 // fall edits p to say that there is no connection, because of cause.
 func (n *Node) fall(p *published, cause error) {
