@@ -15,8 +15,7 @@ type link struct {
 	addr   string        // that was dialled
 }
 
-// write writes all of buf, or returns an error. A peer that takes nothing answers nothing either: whoever misses its
-// answers cuts the connection, which ends the write.
+// write writes all of buf, which is no call, or returns an error.
 func (l *link) write(buf []byte) error {
 	_, err := l.wire.Write(buf)
 	return err
