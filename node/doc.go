@@ -36,5 +36,5 @@
 // What exclusion rests on is in files of its own, which architecture_test.go lists. internal/line has the order of calls and
 // their bytes, and cannot be written to from here: whoever decides when to write cannot break the order.
 //
-// Start at Node.Submit in node.go; the order of a reconnect is in handshake.go and nowhere else.
+// Start at Node.Submit in submit.go; the order of a reconnect is in handshake.go and nowhere else.
 package node

@@ -110,59 +110,6 @@ func (n *Node) WhyNot() error {
 	return p.barred
 }
 
-// Submit queues c and returns. See member.Member and member.Call.
-//
-// While little is unanswered, the goroutine that calls Submit may write the queue to the socket,
-// because the socket's buffer takes it. If c.Late, another goroutine writes.
-func (n *Node) Submit(c *member.Call) {
-	for {
-		p := n.published.Load()
-		if p.session == nil {
-			c.State = p.state.Brief
-			n.finish(c, member.NotSent, p.err)
-			return
-		}
-		err := p.session.submit(0, c)
-		if err == nil {
-			return
-		}
-		if n.succeeded(p) {
-			continue
-		}
-		c.State = p.state.Brief
-		n.finish(c, member.NotSent, err)
-		return
-	}
-}
-
-// SubmitGroup queues calls one behind the other, with none of others between: see ability.Grouped.
-// All are queued, or none.
-func (n *Node) SubmitGroup(calls []*member.Call) {
-	for {
-		p := n.published.Load()
-		err := p.err
-		if p.session != nil {
-			if err = p.session.submit(0, calls...); err == nil {
-				return
-			}
-			if n.succeeded(p) {
-				continue
-			}
-		}
-		for _, c := range calls {
-			c.State = p.state.Brief
-			n.finish(c, member.NotSent, err)
-		}
-		return
-	}
-}
-
-// succeeded reports whether the session of p has a successor, which is to be tried too.
-func (n *Node) succeeded(p *published) bool {
-	now := n.published.Load()
-	return now.session != nil && now.session != p.session // broke while we looked
-}
-
 // finish completes a call that has no reply but an error, and takes on the debt of a release that
 // was not delivered. A call of ErrEnded or ErrClosed leaves none: the first is no release, the
 // second has nobody left to pay. Nor does one with a Hop: what is owed then may have to go to

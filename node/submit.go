@@ -8,6 +8,36 @@ import (
 	"github.com/redquorum/redquorum/node/internal/line"
 )
 
+// Submit queues c and returns. See member.Member and member.Call.
+//
+// While little is unanswered, the goroutine that calls Submit may write the queue to the socket,
+// because the socket's buffer takes it. If c.Late, another goroutine writes.
+func (n *Node) Submit(c *member.Call) { n.submit(c) }
+
+// SubmitGroup queues calls one behind the other, with none of others between: see ability.Grouped.
+// All are queued, or none.
+func (n *Node) SubmitGroup(calls []*member.Call) { n.submit(calls...) }
+
+func (n *Node) submit(calls ...*member.Call) {
+	for {
+		p := n.published.Load()
+		err := p.err
+		if p.session != nil {
+			if err = p.session.submit(0, calls...); err == nil {
+				return
+			}
+			if now := n.published.Load(); now.session != nil && now.session != p.session {
+				continue // it broke while we looked
+			}
+		}
+		for _, c := range calls {
+			c.State = p.state.Brief
+			n.finish(c, member.NotSent, err)
+		}
+		return
+	}
+}
+
 // submit puts calls in line with none of others between, or returns why not; then nothing of them was
 // sent and they are still the caller's. A note says that they are the node's own: these are queued
 // without limits, and while the session is closing.
