@@ -374,7 +374,7 @@ func TestOpenWarnsOfAMemberThatMayEvictLocksOrIsFull(t *testing.T) {
 	t.Parallel()
 	for says, args := range map[string][]string{
 		"level=ERROR.* maxmemory_policy=allkeys-lru": {"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"},
-		"level=WARN.*member is full":             {"--maxmemory", "1", "--maxmemory-policy", "noeviction"},
+		"level=WARN.*member is full":                 {"--maxmemory", "1", "--maxmemory-policy", "noeviction"},
 	} {
 		cluster := rt.RealWith(t, 1, redistest.RealConfig{Args: args})
 		var log transcript
