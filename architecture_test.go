@@ -55,9 +55,10 @@ var walls = []struct {
 	{"redlock/internal/core", []string{"clock", "internal/memberset", "member", "quorum", "redlock/internal/permit"}, true},
 	{"redlock/internal/wait", []string{"clock", "internal/duration", "internal/memberset", "member", "quorum", "redlock/internal/core", "redlock/internal/permit"}, true},
 	{"redlock/internal/script", []string{"internal/duration", "internal/resp", "member", "redlock/internal/permit", "slot"}, true},
-	{"redlock/internal/latch", []string{"clock", "internal/memberset", "member"}, true},
+	{"redlock/internal/kinds/election", []string{"clock", "redlock/internal/script"}, true},
+	{"redlock/internal/kinds/latch", []string{"clock", "internal/memberset", "member"}, true},
 	{"redlock/internal/watch", []string{"clock", "internal/memberset", "member"}, true},
-	{"redlock", []string{"clock", "cluster", "internal/ability", "internal/duration", "internal/memberset", "internal/printable", "member", "node", "quorum", "redlock/internal/core", "redlock/internal/latch", "redlock/internal/permit", "redlock/internal/script", "redlock/internal/wait", "redlock/internal/watch", "slot"}, false},
+	{"redlock", []string{"clock", "cluster", "internal/ability", "internal/duration", "internal/memberset", "internal/printable", "member", "node", "quorum", "redlock/internal/core", "redlock/internal/kinds/election", "redlock/internal/kinds/latch", "redlock/internal/permit", "redlock/internal/script", "redlock/internal/wait", "redlock/internal/watch", "slot"}, false},
 	{"redlock/redlockhttp", []string{"redlock"}, false},
 	{"fence/fencehttp", []string{"fence", "redlock"}, false},
 	{"internal/redistest", []string{"internal/resp"}, false},
@@ -238,7 +239,7 @@ var layers = map[string]struct {
 		{"engine", "naming client traced states reasons retry hold lease kind leaseplan options leasehandle leasecontext holding kept " +
 			"teller unlock owners leaseheap keeper rejoin renewaltrace renewal renewed renewals extend bond link interop attempt " +
 			"nested who watch obtain leases handoff"},
-		{"kinds", "mutex multi downgrade reads rwmutex limit permits semaphore latchround latch barrier electionstate election " +
+		{"kinds", "mutex multi downgrade reads rwmutex limit permits semaphore latchround latch barrier election " +
 			"observe"},
 		{"facade", "members admin semaphore_inspect latchinspect stats lifetime open"},
 	}, 8},

@@ -9,7 +9,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/redlock/internal/latch"
+	"github.com/redquorum/redquorum/redlock/internal/kinds/latch"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 

@@ -11,9 +11,17 @@ import (
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/kinds/election"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
+
+// Leader is who leads an election, as the members say.
+type Leader struct {
+	Value []byte // what the leader has proclaimed; not nil unless None
+	Token uint64 // of its lease: its term
+	None  bool   // nobody leads
+}
 
 // Election chooses one leader among the processes that campaign. It is the Mutex of its name, with a
 // value beside the vote: who leads has the lock, and tells others a value, such as its address. So
@@ -254,7 +262,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, err
 	}
 	c := e.lock.c
-	p := &poll{e: e, ctx: ctx, wakeup: make(chan struct{}, 1), electionState: newElectionState(len(c.members), c.need), open: len(c.members)}
+	p := &poll{e: e, ctx: ctx, wakeup: make(chan struct{}, 1), State: election.New(len(c.members), c.need), open: len(c.members)}
 	wire := e.lock.terms.kind.of(e.lock.name, &c.cfg, &e.lock.terms)
 	cmd := c.buffer()
 	command := wire.Observe(cmd, "", 0)
@@ -284,7 +292,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 		break
 	}
 	p.mu.Lock()
-	vacant := p.vacant(time.Now())
+	vacant := p.Vacant(time.Now())
 	p.mu.Unlock()
 	if vacant {
 		return Leader{None: true}, nil
@@ -303,7 +311,7 @@ type poll struct {
 	wakeup chan struct{}   // capacity 1: a member has answered
 
 	mu sync.Mutex // guards the fields below
-	electionState
+	election.State
 	open int // members that are still to answer
 }
 
@@ -312,8 +320,8 @@ func (p *poll) count() (l Leader, found, done bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	t, found := p.leader(now)
-	return t.Leader, found, p.open == 0 || p.decided(now)
+	t, found := p.Leader(now)
+	return Leader(t), found, p.open == 0 || p.Decided(now)
 }
 
 // Judge implements quorum.Judge.
@@ -321,7 +329,7 @@ func (p *poll) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	said, ok := p.e.readAnswer(p.ctx, r, c)
 	p.mu.Lock()
 	if p.open--; ok {
-		p.heard(c.Index, said, r.Sent, c.At)
+		p.Heard(c.Index, said, r.Sent, c.At)
 	}
 	p.mu.Unlock()
 	signal(p.wakeup)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/redquorum/redquorum/redlock/internal/latch"
+	"github.com/redquorum/redquorum/redlock/internal/kinds/latch"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 

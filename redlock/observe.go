@@ -11,6 +11,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/kinds/election"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -76,7 +77,7 @@ type observer struct {
 	wire script.Lock
 
 	mu  sync.Mutex // guards the fields below
-	out outlook
+	out election.Outlook
 	gen []uint64 // of each member, when it was asked
 }
 
@@ -84,7 +85,7 @@ func newObserver(e *Election) *observer {
 	c := e.lock.c
 	return &observer{
 		c: c, wire: e.lock.terms.kind.of(e.lock.name, &c.cfg, &e.lock.terms),
-		out: outlook{electionState: newElectionState(len(c.members), c.need)}, gen: make([]uint64, len(c.members)),
+		out: election.Outlook{State: election.New(len(c.members), c.need)}, gen: make([]uint64, len(c.members)),
 	}
 }
 
@@ -102,7 +103,7 @@ func (o *observer) answered(i int, c *member.Call, sent time.Time) (again time.D
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.out.heard(i, said, sent, c.At)
+	o.out.Heard(i, said, sent, c.At)
 	o.gen[i] = c.State.Gen
 	if said.TTL > 0 {
 		again = max(said.TTL-clock.Elapsed(sent, c.At), 0) + time.Millisecond
@@ -123,10 +124,10 @@ func (o *observer) look(now time.Time) (Leader, bool) {
 	defer o.mu.Unlock()
 	for i, st := range states {
 		if !st.Votes || st.Gen != o.gen[i] {
-			o.out.silent(i)
+			o.out.Silent(i)
 		}
 	}
-	l, ok := o.out.next(now)
+	l, ok := o.out.Next(now)
 	l.Value = slices.Clone(l.Value)
-	return l, ok
+	return Leader(l), ok
 }

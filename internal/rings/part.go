@@ -39,7 +39,7 @@ const (
 var parts = [6]part{
 	{
 		tests: []chosen{
-			{pkg: "redlock", pattern: "^TestLongSchedules"}, {pkg: "redlock/internal/latch", pattern: long},
+			{pkg: "redlock", pattern: "^TestLongSchedules"}, {pkg: "redlock/internal/kinds/latch", pattern: long},
 			{pkg: "node/...", pattern: long},
 		},
 		servers: []string{"redis-6.2"},

@@ -1,15 +1,13 @@
-package redlock
+package election
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -26,7 +24,7 @@ type stage struct {
 	terms  []int64                 // the last sequence of each leader; LastWord: it has resigned
 	held   int                     // the leader that may still lead, by its number from 1; 0: none
 	now    time.Time
-	out    outlook
+	out    Outlook
 	heard  []script.ElectionAnswer // the last word of each member
 	fresh  []bool                  // it was said since the observer was told
 	silent []bool
@@ -35,7 +33,7 @@ type stage struct {
 func newStage(members int, seed uint64) *stage {
 	return &stage{
 		Rand: rand.New(rand.NewPCG(seed, 1)), at: make([]script.ElectionAnswer, members), now: time.Unix(1e9, 0),
-		out:   outlook{electionState: newElectionState(members, member.Majority(members))},
+		out:   Outlook{State: New(members, member.Majority(members))},
 		heard: make([]script.ElectionAnswer, members), fresh: make([]bool, members), silent: make([]bool, members),
 	}
 }
@@ -103,7 +101,7 @@ func (s *stage) happens(t *testing.T) {
 		}
 	case 7: // it is silent
 		if s.IntN(4) == 0 {
-			s.out.silent(i)
+			s.out.Silent(i)
 			s.silent[i] = true
 		}
 	default:
@@ -115,7 +113,7 @@ func (s *stage) happens(t *testing.T) {
 func (s *stage) asks(t *testing.T, i int) {
 	sent := s.now.Add(time.Second)
 	s.now = sent.Add(time.Millisecond)
-	s.out.heard(i, s.at[i], sent, s.now)
+	s.out.Heard(i, s.at[i], sent, s.now)
 	s.heard[i], s.fresh[i], s.silent[i] = s.at[i], true, false
 	for n := 0; s.tell(t); n++ {
 		require.Less(t, n, 2, "told again and again")
@@ -141,7 +139,7 @@ func (s *stage) count(n int) (named, unknown int) {
 // tell compares what the observer is told with what the members have said.
 func (s *stage) tell(t *testing.T) bool {
 	last, none := s.out.last, s.out.none
-	l, ok := s.out.next(s.now)
+	l, ok := s.out.Next(s.now)
 	if !ok {
 		return false
 	}
@@ -203,7 +201,7 @@ func (s *stage) settle(t *testing.T) {
 func TestObserverIsToldWhatTheMembersSay(t *testing.T) {
 	for _, members := range []int{1, 2, 3, 5} {
 		t.Run(fmt.Sprint(members), func(t *testing.T) {
-			for seed := range Seeds(400) {
+			for seed := range uint64(400) {
 				s := newStage(members, seed)
 				for range 300 {
 					s.happens(t)
@@ -219,11 +217,11 @@ func TestObserverIsToldWhatTheMembersSay(t *testing.T) {
 
 // tells has one member after the other say something, each a second later, and returns what the
 // observer is told.
-func (o *outlook) tells(now *time.Time, words ...script.ElectionAnswer) (out []string) {
+func (o *Outlook) tells(now *time.Time, words ...script.ElectionAnswer) (out []string) {
 	for i, w := range words {
 		*now = now.Add(time.Second)
-		o.heard(i, w, *now, *now)
-		for l, ok := o.next(*now); ok && len(out) < 9; l, ok = o.next(*now) {
+		o.Heard(i, w, *now, *now)
+		for l, ok := o.Next(*now); ok && len(out) < 9; l, ok = o.Next(*now) {
 			if l.None {
 				out = append(out, "-")
 			} else {
@@ -246,7 +244,7 @@ func vote(owner, value string, token, seq int64) script.ElectionAnswer {
 func TestObserverIsToldStepByStep(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	free := script.ElectionAnswer{}
-	o := &outlook{electionState: newElectionState(3, 2)}
+	o := &Outlook{State: New(3, 2)}
 	require.Equal(t, []string{"-"}, o.tells(&now, free, free, free))
 	require.Empty(t, o.tells(&now, vote("a", "", 0, 0), vote("a", "", 0, 0), free), "a majority, and no value")
 	require.Equal(t, []string{"one"}, o.tells(&now, vote("a", "one", 7, 1)))
@@ -266,12 +264,12 @@ func TestObserverIsToldStepByStep(t *testing.T) {
 
 func TestWordEndsWithItsVote(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	o := &outlook{electionState: newElectionState(3, 2)}
+	o := &Outlook{State: New(3, 2)}
 	require.Equal(t, []string{"one"}, o.tells(&now, vote("a", "one", 7, 1), vote("a", "one", 7, 1)))
 	now = now.Add(2 * time.Minute)
 	_, led := o.leader(now)
 	require.False(t, led)
-	_, told := o.next(now)
+	_, told := o.Next(now)
 	require.False(t, told, "the members have not said that it is over")
 	require.Empty(t, o.tells(&now, script.ElectionAnswer{}))
 	require.Equal(t, []string{"-"}, o.tells(&now, script.ElectionAnswer{}, script.ElectionAnswer{}))
@@ -292,55 +290,10 @@ func TestVacantIsWhatTheSilentCannotChange(t *testing.T) {
 		{[]script.ElectionAnswer{vote("a", "", 0, 0), vote("a", "x", 1, 1)}, false},
 		{[]script.ElectionAnswer{vote("a", "", 0, 0), vote("b", "", 0, 0), vote("c", "", 0, 0)}, true},
 	} {
-		s := newElectionState(3, 2)
+		s := New(3, 2)
 		for i, w := range tc.said {
-			s.heard(i, w, now, now)
+			s.Heard(i, w, now, now)
 		}
-		require.Equal(t, tc.vacant, s.vacant(now), "%v", tc.said)
+		require.Equal(t, tc.vacant, s.Vacant(now), "%v", tc.said)
 	}
-}
-
-func TestClientForgetsWhatAFormerLeaderSaid(t *testing.T) {
-	Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, p, q *Peer) {
-		kept := func(c *Peer) int {
-			synctest.Wait()
-			speakersOf.of(c.Client).mu.Lock()
-			defer speakersOf.of(c.Client).mu.Unlock()
-			return len(speakersOf.of(c.Client).m)
-		}
-		e := p.Election("boss")
-		elected := func(opts ...LockOption) *Lease {
-			l := rt.Must(p.Election("boss", opts...).Campaign(t.Context(), []byte("me")))(t)
-			require.Equal(t, 1, kept(p))
-			return l
-		}
-		l := elected()
-		require.NoError(t, e.Proclaim(t.Context(), l, nil))
-		require.NoError(t, l.Unlock(t.Context()))
-		require.Zero(t, kept(p), "resigned")
-		require.Error(t, e.Proclaim(t.Context(), l, nil))
-		require.NotNil(t, speakersOf.of(p.Client).of(l.lease), "a call that has found the lease held")
-		require.Zero(t, kept(p))
-
-		l = elected()
-		h := rt.Must(l.Handoff())(t)
-		require.Zero(t, kept(p), "handed off")
-		m := rt.Must(q.Adopt(t.Context(), h))(t)
-		require.Zero(t, kept(q), "it has said nothing here")
-		require.NoError(t, q.Election("boss").Proclaim(t.Context(), m, nil))
-		require.Equal(t, 1, kept(q))
-		require.NoError(t, m.Unlock(t.Context()))
-		require.Zero(t, kept(q))
-
-		elected(TTL(time.Second))
-		time.Sleep(2 * time.Second)
-		require.Zero(t, kept(p), "expired")
-
-		held := q.Lock(t, "boss")
-		require.ErrorIs(t, rt.Err(e.lock.TryLock(t.Context())), ErrHeld)
-		require.NoError(t, held.Unlock(t.Context()))
-		elected()
-		require.NoError(t, p.Close())
-		require.Zero(t, kept(p), "closed")
-	}, Quiet)
 }

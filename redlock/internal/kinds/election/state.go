@@ -1,4 +1,6 @@
-package redlock
+// Package election has the state machine of an election: who leads, by what the members have said, and what an observer
+// is told of it.
+package election
 
 import (
 	"time"
@@ -14,9 +16,9 @@ type Leader struct {
 	None  bool   // nobody leads
 }
 
-// electionState is what the members of an election have said, each with its last word. It asks nobody
+// State is what the members of an election have said, each with its last word. It asks nobody
 // and reads no clock.
-type electionState struct {
+type State struct {
 	need int
 	said []said // by member
 }
@@ -29,17 +31,18 @@ type said struct {
 	until time.Time // when the vote is over unless the member has lengthened it; with an Owner
 }
 
-func newElectionState(members, need int) electionState {
-	return electionState{need: need, said: make([]said, members)}
+// New returns the state before anything was heard. A majority are so many as need.
+func New(members, need int) State {
+	return State{need: need, said: make([]said, members)}
 }
 
-// heard books what member i said: it was asked at sent, and the answer arrived at that time.
-func (s *electionState) heard(i int, w script.ElectionAnswer, sent, at time.Time) {
+// Heard books what member i said: it was asked at sent, and the answer arrived at that time.
+func (s *State) Heard(i int, w script.ElectionAnswer, sent, at time.Time) {
 	s.said[i] = said{ElectionAnswer: w, heard: true, sent: sent, until: at.Add(w.TTL)}
 }
 
-// silent forgets what member i said: it does not hold any more, or nothing is heard.
-func (s *electionState) silent(i int) { s.said[i] = said{} }
+// Silent forgets what member i said: it does not hold any more, or nothing is heard.
+func (s *State) Silent(i int) { s.said[i] = said{} }
 
 // holds reports whether the last word of a member is still one: a vote that should have ended may
 // have been lengthened, or not.
@@ -61,7 +64,7 @@ func (t *term) after(u *term) bool {
 
 // names counts the members that name an owner, and those that may: they are silent, or they named
 // somebody else when they were asked before since.
-func (s *electionState) names(owner string, since, now time.Time) (named, may int) {
+func (s *State) names(owner string, since, now time.Time) (named, may int) {
 	for i := range s.said {
 		w := &s.said[i]
 		switch {
@@ -80,7 +83,7 @@ func (s *electionState) names(owner string, since, now time.Time) (named, may in
 func (w *said) resigned(owner string) bool { return w.By == owner && w.Value == nil }
 
 // proclaimed finds the last that an owner has proclaimed; ok is false if no member knows a value.
-func (s *electionState) proclaimed(owner string) (t term, ok bool) {
+func (s *State) proclaimed(owner string) (t term, ok bool) {
 	t.owner = owner
 	for i := range s.said {
 		if w := &s.said[i]; w.heard && w.By == owner && w.Seq > t.seq {
@@ -91,7 +94,7 @@ func (s *electionState) proclaimed(owner string) (t term, ok bool) {
 }
 
 // leader finds the owner that a majority name and that has proclaimed a value.
-func (s *electionState) leader(now time.Time) (t term, ok bool) {
+func (s *State) leader(now time.Time) (t term, ok bool) {
 	for i := range s.said {
 		owner := s.said[i].Owner
 		if owner == "" {
@@ -104,8 +107,14 @@ func (s *electionState) leader(now time.Time) (t term, ok bool) {
 	return term{}, false
 }
 
-// vacant reports whether nobody leads, whatever the silent members would say.
-func (s *electionState) vacant(now time.Time) bool {
+// Leader is that owner's last word; ok is false if there is none.
+func (s *State) Leader(now time.Time) (l Leader, ok bool) {
+	t, ok := s.leader(now)
+	return t.Leader, ok
+}
+
+// Vacant reports whether nobody leads, whatever the silent members would say.
+func (s *State) Vacant(now time.Time) bool {
 	if s.leads("", time.Time{}, now) {
 		return false
 	}
@@ -122,8 +131,8 @@ func (s *electionState) vacant(now time.Time) bool {
 	return true
 }
 
-// decided reports whether no majority can name an owner, whatever the silent members would say.
-func (s *electionState) decided(now time.Time) bool {
+// Decided reports whether no majority can name an owner, whatever the silent members would say.
+func (s *State) Decided(now time.Time) bool {
 	for i := range s.said {
 		if owner := s.said[i].Owner; owner != "" && s.leads(owner, time.Time{}, now) {
 			return false
@@ -134,24 +143,24 @@ func (s *electionState) decided(now time.Time) bool {
 
 // leads reports whether a majority may name an owner that they named at since. "" is one that nobody
 // has heard of.
-func (s *electionState) leads(owner string, since, now time.Time) bool {
+func (s *State) leads(owner string, since, now time.Time) bool {
 	named, may := s.names(owner, since, now)
 	return named+may >= s.need
 }
 
-// outlook is what an observer is told: leaders in the order in which they proclaimed, and once that
+// Outlook is what an observer is told: leaders in the order in which they proclaimed, and once that
 // nobody leads.
-type outlook struct {
-	electionState
+type Outlook struct {
+	State
 	last term      // that the observer was told; zero: none yet
 	at   time.Time // when
 	none bool      // it was told since that nobody leads
 }
 
-// next is what the observer is to be told now, if anything. A leader whom the observer knew comes
+// Next is what the observer is to be told now, if anything. A leader whom the observer knew comes
 // again if nobody led in between, by the members' word. A lease that they had forgotten and have
 // taken back looks like that.
-func (o *outlook) next(now time.Time) (l Leader, ok bool) {
+func (o *Outlook) Next(now time.Time) (l Leader, ok bool) {
 	t, led := o.leader(now)
 	if led && o.last.owner != "" && t.Token == o.last.Token && t.seq == o.last.seq && t.owner != o.last.owner {
 		o.last.owner, o.at = t.owner, now // the lease was handed off
@@ -161,7 +170,7 @@ func (o *outlook) next(now time.Time) (l Leader, ok bool) {
 		o.last, o.at, o.none = t, now, false
 		return t.Leader, true
 	case o.none:
-	case o.last.owner == "" && !led && o.vacant(now), o.last.owner != "" && !o.leads(o.last.owner, o.at, now):
+	case o.last.owner == "" && !led && o.Vacant(now), o.last.owner != "" && !o.leads(o.last.owner, o.at, now):
 		o.none = true
 		return Leader{None: true}, true
 	}
