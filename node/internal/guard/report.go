@@ -77,14 +77,15 @@ func (s *Seat) tellLifted(m marker, learn time.Duration) {
 
 // tellAccepted logs why a member that was marked before does not vote yet.
 func (s *Seat) tellAccepted(a Standing) {
-	why := "member is used for the first time, and does not vote yet"
+	log, name := s.terms.Logger, s.host.Name()
 	switch {
 	case a.marker.state == forgot:
-		why = "member may have forgotten, and does not vote yet"
-	case a.marker.left == 0:
+		log.Info("member may have forgotten, and does not vote yet", "member", name, "for", a.marker.left)
+	case a.marker.left > 0:
+		log.Info("member is used for the first time, and does not vote yet", "member", name, "for", a.marker.left)
+	default:
 		return
 	}
-	s.terms.Logger.Info(why, "member", s.host.Name(), "for", a.marker.left)
 	s.event("quarantined", a.votesFrom)
 }
 
