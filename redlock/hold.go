@@ -9,7 +9,6 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
-	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
@@ -260,11 +259,9 @@ func (h *hold) rejoin(to memberset.Set, ttl, wish time.Duration, j quorum.Judge)
 	h.c.buffers.Put(cmd)
 }
 
-// having is the lock with what the owner has won of it, or is about to.
-func (h *hold) having() *script.Lock { return h.holding(h.b.Permits()) }
-
-// holding is the lock with what its owner has of it; nil: the calls do not say.
-func (h *hold) holding(p permit.List) *script.Lock {
+// having is the lock with what the owner has won of it, or is about to. Of a lock without slots, the calls do not say.
+func (h *hold) having() *script.Lock {
+	p := h.b.Permits()
 	if p == nil {
 		return &h.wire
 	}
@@ -276,7 +273,7 @@ func (h *hold) holding(p permit.List) *script.Lock {
 // not ended.
 func (h *hold) releaseQuestion(q *quorum.Question, to memberset.Set, late bool, buf *[]byte) {
 	h.mu.Lock()
-	hint, held, longest := h.b.Hint(), h.b.Permits(), max(h.longest, h.c.cfg.Entry)
+	hint, wire, longest := h.b.Hint(), h.having(), max(h.longest, h.c.cfg.Entry)
 	if h.b.Waited() {
 		longest = max(longest, script.LongestLife(h.c.cfg.Entry))
 	}
@@ -287,7 +284,7 @@ func (h *hold) releaseQuestion(q *quorum.Question, to memberset.Set, late bool, 
 	now := time.Now()
 	*q = quorum.Question{
 		Op: opRelease, Sent: now, To: to, Need: h.b.Need(), Deny: int32(len(h.c.members) - h.b.Need() + 1), Judge: h,
-		Command:  h.holding(held).Release(buf, h.owner, hint),
+		Command:  wire.Release(buf, h.owner, hint),
 		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
 	}
 }

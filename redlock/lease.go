@@ -165,9 +165,6 @@ func (l *lease) alive(now time.Time) bool {
 	return l.term.Err() == nil && clock.Until(l.bond.until(l), now) > 0
 }
 
-// ender is what a lease ends with its own end.
-type ender interface{ end(err error) }
-
 // debt is what the caller that has ended a lease owes.
 type debt struct {
 	release *hold // nil: there is nothing to release, because others have the hold
@@ -186,18 +183,13 @@ func (l *lease) end(err error) (owed debt, ended bool) {
 
 // endedLocked does what follows from the end of the term, and unlocks.
 func (l *lease) endedLocked(over core.Ended) debt {
-	err, own, in, bond := l.term.Err(), l.context(), l.sets, l.bond
-	l.sets = nil
+	err, own, bond := l.term.Err(), l.context(), l.bond
 	l.mu.Unlock()
 	bond.forget(l)
 	if own != nil {
 		own.cancel(err)
 	}
-	if in != nil {
-		for _, set := range *in {
-			set.end(err)
-		}
-	}
+	l.endSets(err)
 	return bond.ended(l, err, over)
 }
 

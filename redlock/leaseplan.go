@@ -81,3 +81,19 @@ func (l *lease) validity() time.Time {
 	defer l.mu.Unlock()
 	return l.bond.until(l)
 }
+
+// ender is what a lease ends with its own end.
+type ender interface{ end(err error) }
+
+// endSets ends what the lease is one of.
+func (l *lease) endSets(err error) {
+	l.mu.Lock()
+	in := l.sets
+	l.sets = nil
+	l.mu.Unlock()
+	if in != nil {
+		for _, set := range *in {
+			set.end(err)
+		}
+	}
+}

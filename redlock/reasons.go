@@ -162,3 +162,6 @@ func (r *reach) left(c *Client, states []member.State, errs []error, now time.Ti
 	left := c.cfg.NoQuorumAfter - clock.Elapsed(r.lost, now)
 	return left, left <= 0
 }
+
+// statesOf is what every member is good for in a slot now.
+func (c *Client) statesOf(slot uint16) []member.State { return c.appendStatesOf(nil, slot) }

@@ -7,9 +7,6 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// statesOf is what every member is good for in a slot now.
-func (c *Client) statesOf(slot uint16) []member.State { return c.appendStatesOf(nil, slot) }
-
 // fewStates is room for those of a usual number of members, on the stack of who asks.
 type fewStates [5]member.State
 

@@ -62,9 +62,6 @@ type Grant struct {
 	until time.Time
 }
 
-// Token is that of the lease.
-func (g *Grant) Token() int64 { return g.token }
-
 // Until is until when its votes are trusted.
 func (g *Grant) Until() time.Time { return g.until }
 

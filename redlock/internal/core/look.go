@@ -98,3 +98,15 @@ func (c *Count) Vote(i int) quorum.Vote {
 	}
 	return quorum.Unsure
 }
+
+// Need returns how many votes decide.
+func (v *Votes) Need() int { return v.need }
+
+// TTL is for how long the members were asked to keep the lease.
+func (c *Count) TTL() time.Duration { return c.ttl }
+
+// Limit returns the instant beyond which the term is never renewed; zero: there is none.
+func (t *Term) Limit() time.Time { return t.limit }
+
+// Token is that of the lease.
+func (g *Grant) Token() int64 { return g.token }

@@ -27,9 +27,6 @@ func Asks(ttl time.Duration, members int) Count {
 	return Count{ttl: ttl, need: uint8(member.Majority(members))}
 }
 
-// TTL is for how long the members were asked to keep the lease.
-func (c *Count) TTL() time.Duration { return c.ttl }
-
 // Book counts the word of member i, as an answer tells it: a number above 0 says that it has the lease. It returns whether that
 // word is the one by which a majority has it, or has not. Silence is no word, and neither is what a member says that may not vote.
 func (c *Count) Book(i int, a *Answer) (won, lost bool) {

@@ -50,9 +50,6 @@ func (v *Votes) Abandon() Ended {
 // Until returns the end of the validity, as far as it is known.
 func (t *Term) Until() time.Time { return t.until }
 
-// Limit returns the instant beyond which the term is never renewed; zero: there is none.
-func (t *Term) Limit() time.Time { return t.limit }
-
 // Err returns why the term was ended, nil if it was not.
 func (t *Term) Err() error { return t.err }
 
@@ -101,14 +98,3 @@ func (t *Term) End(err error, now time.Time) Ended {
 	t.err, t.ended = err, now
 	return Ended{yes: true, held: !t.until.IsZero()}
 }
-
-// Succeed ends a term, and returns one that goes on until the same instant.
-func (t *Term) Succeed(err error, now time.Time) (next Term, over Ended) {
-	if t.err == nil {
-		next = *t
-	}
-	return next, t.End(err, now)
-}
-
-// Part returns the term of a user of the lease, which ends at limit by itself. It is over, too, when that of the lease is.
-func (t *Term) Part(limit time.Time) Term { return Term{until: limit, limit: limit, drift: t.drift} }

@@ -98,12 +98,10 @@ func (v *Votes) Refused(i int, server int64) {
 
 // Anchored keeps the latest pair of server time and local time, which dates the pushes to come.
 func (v *Votes) Anchored(i int, a *Answer) {
-	if a.Server > 0 {
-		v.anchored(&v.m[i], a)
+	if a.Server <= 0 {
+		return
 	}
-}
-
-func (v *Votes) anchored(m *Voter, a *Answer) {
+	m := &v.m[i]
 	fresh := clock.Anchor{Sent: a.Sent, Server: a.Server, Epoch: a.From.Epoch, Gen: a.From.Gen}
 	now := dated
 	if m.dating != undated && m.anchor.Epoch == fresh.Epoch {

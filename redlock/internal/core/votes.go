@@ -73,9 +73,6 @@ func (v *Votes) Begin(voters []Voter, t Terms) {
 	v.m, v.need, v.terms, v.part = voters, member.Majority(len(voters)), t, min(t.TTL, t.Entry)
 }
 
-// Need returns how many votes decide.
-func (v *Votes) Need() int { return v.need }
-
 // Enter begins generation gen of member i, if that is a later one: the member may have forgotten, so no vote of an earlier one
 // counts. It reports whether it is.
 func (v *Votes) Enter(i int, gen uint64) bool {
@@ -164,6 +161,3 @@ func (v *Votes) Most(of memberset.Set) memberset.Set {
 	}
 	return mostAlike(of, len(v.m), v.Alike)
 }
-
-// Clone returns a copy that shares nothing with the original that either may change.
-func (v *Votes) Clone() Votes { return Probe{v}.CloneInto(nil) }
