@@ -105,14 +105,18 @@ func (s *session) lookLocked(now *published) {
 
 // lineUpLocked puts a call in line, beside what belongs to it.
 func (s *session) lineUpLocked(c *member.Call, note uint8, now *published) {
-	of, joins := now.state.Brief, s.node.joins(c)
-	if !joins && ability.Asking(c) {
+	of := now.state.Brief
+	if s.node.joins(c) {
+		s.line.Add(line.Entry{Call: c, Note: note}, of, now.tag, !s.apart)
+		return
+	}
+	if ability.Asking(c) {
 		s.line.Add(line.Entry{Call: ownCall(asking, discard{})}, of, now.tag, false)
 	}
 	if note == 0 && s.node.waits != nil && c.Tagged && !c.Always {
 		note = acked
 	}
-	s.line.Add(line.Entry{Call: c, Note: note}, of, now.tag, joins && !s.apart)
+	s.line.Add(line.Entry{Call: c, Note: note}, of, now.tag, false)
 	if note == acked {
 		s.line.Add(line.Entry{Call: s.waitCall()}, of, now.tag, false)
 	}
