@@ -229,11 +229,11 @@ func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
 
 func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 	c := Agreed(t, &Yes{})
-	now := time.Now()
 	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
 		for _, renew := range []bool{true, false} {
 			a := c.newAttempt(c.cfg.lockOf("k"), terms{kind: &exclusive, ttl: 30 * time.Second, renew: renew}, wait.Past{}, nil)
 			l := leaseOf(a, left, true)
+			now := l.granted
 			require.Greater(t, left, l.renewAt.Sub(now), "an answer takes time")
 			for tries := 0; ; tries++ { // that are not confirmed
 				at := l.renewAt
