@@ -124,10 +124,10 @@ func (a *attempt) do(s *wait.Step, now time.Time) {
 	case wait.Claim:
 		a.claim(s, now)
 	case wait.Raise:
-		a.poll(a.raise(s.To, a.b.Agreed(), now, false))
+		a.poll(a.raise(s.To, now, false))
 	case wait.Win:
 		if s.To != 0 {
-			a.lift(s.To, s.Grant.Token(), now)
+			a.lift(s.To, now)
 		}
 	}
 }

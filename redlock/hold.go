@@ -237,9 +237,9 @@ func (h *hold) yield(s *wait.Step, now time.Time) {
 	}
 }
 
-// raise lifts the counters of members to the token.
-func (h *hold) raise(to memberset.Set, token int64, now time.Time, late bool) *quorum.Round {
-	return h.ask(opRaise, to, now, h.terms.ttl, func(b *[]byte) member.Command { return h.having().Raise(b, h.owner, token) }, late)
+// raise lifts the counters of members to the token that the votes have agreed on.
+func (h *hold) raise(to memberset.Set, now time.Time, late bool) *quorum.Round {
+	return h.ask(opRaise, to, now, h.terms.ttl, func(b *[]byte) member.Command { return h.having().Raise(b, h.owner, h.b.Agreed()) }, late)
 }
 
 // rejoin has members take the lease back for ttl, where they do not have it: those that an adoption has not reached move the vote

@@ -15,7 +15,7 @@ import (
 func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	v, a := h.book(r, c)
 	h.mu.Lock()
-	token, late := h.b.Late(c.Index)
+	_, late := h.b.Late(c.Index)
 	wake := h.wake
 	h.settledLocked()
 	h.mu.Unlock()
@@ -27,7 +27,7 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 		h.c.contended(h.terms.kind.line(h.name()), a.At)
 	}
 	if late && (asked || r.Op == opClaim) && !h.ended.Load() {
-		h.raiseLate(c.Index, token)
+		h.raiseLate(c.Index)
 	}
 	if asked && a.N > 0 {
 		h.followed(a.Next)
@@ -48,14 +48,14 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	if !p.Grant {
 		h.noticedLocked(i, &p, at)
 	}
-	token, late := h.b.Late(i)
+	_, late := h.b.Late(i)
 	wake := h.wake
 	h.mu.Unlock()
 	if !p.Gone && (!p.Grant || len(p.Other) > 1) { // a grant names the waiter that is next
 		h.c.contended(h.terms.kind.line(h.name()), at)
 	}
 	if late {
-		h.raiseLate(i, token)
+		h.raiseLate(i)
 	}
 	if !p.Gone {
 		h.followed(p.Other)
@@ -84,17 +84,17 @@ func (h *hold) noticedLocked(i int, p *script.Push, at time.Time) {
 }
 
 // lift brings members whose votes are not those of the lease into step. Nobody waits for it.
-func (h *hold) lift(to memberset.Set, token int64, now time.Time) {
-	h.terms.kind.mend(h, to, token, now)
+func (h *hold) lift(to memberset.Set, now time.Time) {
+	h.terms.kind.mend(h, to, now)
 }
 
 // raiseLate brings a member whose vote came after the decision, and lies below the token, back into
 // step. Nobody waits for it.
-func (h *hold) raiseLate(i int, token int64) {
+func (h *hold) raiseLate(i int) {
 	h.mu.Lock()
 	h.b.Submitted(i)
 	h.mu.Unlock()
-	h.lift(memberset.Set(0).With(i), token, time.Now())
+	h.lift(memberset.Set(0).With(i), time.Now())
 }
 
 // settledLocked tells who waits for the last call under way.

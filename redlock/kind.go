@@ -58,7 +58,7 @@ type hooks interface {
 	// the deciding answer.
 	renewed(l *lease)
 	// mend brings members into step whose votes are not those of the lease. Nobody waits for it.
-	mend(h *hold, to memberset.Set, token int64, now time.Time)
+	mend(h *hold, to memberset.Set, now time.Time)
 	// ending is told before the release of a hold is submitted to those members. late is that of the release.
 	ending(h *hold, to memberset.Set, late bool)
 	// left is told when the release of a hold has been submitted.
@@ -84,8 +84,8 @@ func (plain) heard(*hold, report) {}
 
 func (plain) renewed(*lease) {}
 
-func (plain) mend(h *hold, to memberset.Set, token int64, now time.Time) {
-	h.raise(to, token, now, true).Free()
+func (plain) mend(h *hold, to memberset.Set, now time.Time) {
+	h.raise(to, now, true).Free()
 }
 
 func (plain) ending(*hold, memberset.Set, bool) {}

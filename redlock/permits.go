@@ -203,7 +203,7 @@ func (l *lease) gather() {
 }
 
 // mend has members free what they have given beside the lease. It waits for nothing.
-func (permitHooks) mend(h *hold, to memberset.Set, _ int64, _ time.Time) {
+func (permitHooks) mend(h *hold, to memberset.Set, _ time.Time) {
 	h.regain(to, h.terms.ttl, 0)
 }
 
