@@ -247,12 +247,12 @@ var layers = map[string]struct {
 		"inbox read down shared pay host renewal failover introduce handshake supervise"}}, 6},
 	"redlock": {[]group{
 		{"words", "doc name errors concurrent tracer callbacks config lines"},
-		{"engine", "naming client traced states reasons retry hold lease kind leaseplan options leasehandle leasecontext holding kept " +
-			"teller unlock owners leaseheap keeper rejoin renewaltrace renewal renewed renewals extend bond link interop attempt " +
+		{"engine", "naming client traced states reasons hold lease kind leaseplan options leasehandle holding kept " +
+			"teller unlock owners leaseheap keeper rejoin renewaltrace renewal renewed extend bond link interop attempt " +
 			"nested who watch obtain leases handoff"},
 		{"kinds", "mutex multi downgrade reads rwmutex limit permits semaphore latchround latch barrier election " +
 			"observe"},
-		{"facade", "members admin semaphore_inspect latchinspect stats lifetime open"},
+		{"facade", "members admin stats lifetime open"},
 	}, 8},
 }
 

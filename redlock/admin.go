@@ -8,6 +8,7 @@ import (
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/kinds/latch"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
@@ -92,23 +93,29 @@ func (c *Client) Inspect(ctx context.Context, name string) (*Inspection, error) 
 		return nil, err
 	}
 	k := c.cfg.lockOf(name)
-	out := &Inspection{Key: name, key: k.Name, Kind: KindMutex, Members: make([]MemberView, len(c.members))}
-	infos := c.Members()
-	c.askAll(ctx, k.Peek(nil), func(i int, r member.Reply, err error) {
-		v := MemberView{Member: infos[i].Name, State: standingOf(c.stateOf(i, k.Slot())), Err: err}
-		if err == nil {
-			v.read(&r)
-		}
-		out.Members[i] = v
-	})
-	out.Holders = holders(out.Members, c.need)
-	c.identify(ctx, out.told)
+	out := &Inspection{Key: name, Kind: KindMutex}
+	out.ask(ctx, c, &k, (*MemberView).read)
 	for _, m := range out.Members {
 		if slices.ContainsFunc(m.Votes, func(v VoteView) bool { return v.Reads }) {
 			out.Kind = KindRead
 		}
 	}
 	return out, nil
+}
+
+// ask has every member say what it knows of a lock, and then who the clients are.
+func (in *Inspection) ask(ctx context.Context, c *Client, lock *script.Lock, read func(v *MemberView, r *member.Reply)) {
+	in.key, in.Members = lock.Name, make([]MemberView, len(c.members))
+	infos := c.Members()
+	c.askAll(ctx, lock.Peek(nil), func(i int, r member.Reply, err error) {
+		v := MemberView{Member: infos[i].Name, State: standingOf(c.stateOf(i, lock.Slot())), Err: err, Limit: in.Limit}
+		if err == nil {
+			read(&v, &r)
+		}
+		in.Members[i] = v
+	})
+	in.Holders = holders(in.Members, c.need)
+	c.identify(ctx, in.told)
 }
 
 // holders are the owners that enough members name, of a semaphore for the same slots and in order of
@@ -318,4 +325,114 @@ func (c *Client) forceOne(ctx context.Context, op string, lock script.Lock, owne
 		})
 	}
 	return nil
+}
+
+// InspectSemaphore asks every member what it knows about a semaphore, and changes nothing. It
+// returns as Inspect does, and with the same errors.
+func (c *Client) InspectSemaphore(ctx context.Context, name string) (*Inspection, error) {
+	if err := c.check(ctx, opInspectSemaphore, name, c.cfg.TTL); err != nil {
+		return nil, err
+	}
+	if err := permitKind.within(&c.cfg); err != nil {
+		return nil, badInput(opInspectSemaphore, "%v", err)
+	}
+	lock := script.Semaphore(c.cfg.keyOf(name))
+	out, stored := &Inspection{Key: name, Kind: KindSemaphore, Limit: -1}, int64(0)
+	out.ask(ctx, c, &lock, func(v *MemberView, r *member.Reply) { stored = max(stored, v.readPermits(r)) })
+	if _, n, set := script.LimitOf(stored); set {
+		out.Limit = n
+	}
+	return out, nil
+}
+
+// readPermits takes what the member replied to a Peek of a semaphore, and returns the limit that is stored there.
+func (v *MemberView) readPermits(r *member.Reply) (stored int64) {
+	seen, ok := script.ReadPermits(r)
+	if !ok {
+		v.Err = errReply
+		return 0
+	}
+	if _, n, set := script.LimitOf(seen.Limit); set {
+		v.Limit = n
+	}
+	for _, h := range seen.Holders {
+		vote := VoteView{Owner: shown(h.Owner), TTL: h.TTL, Slots: slotsOf(h.Permits), owner: h.Owner, client: h.Client}
+		if len(vote.Slots) > 0 {
+			vote.Token = vote.Slots[0].Token
+		}
+		v.Votes = append(v.Votes, vote)
+	}
+	for _, w := range seen.Queue {
+		v.Queue = append(v.Queue, Waiter{Owner: shown(w.Owner), Waiting: w.Waiting, Live: w.Live, Permits: w.Permits, client: w.Client})
+	}
+	return seen.Limit
+}
+
+// InspectLatch asks every member what it knows of a latch, and changes nothing. If no member has one, it
+// asks for the barrier of the name: Arrived says how many parties have come; of a process that died, an
+// arrival may be counted here until the next party comes. If a member fails, its MemberView says why. It waits at most Config.MemberTimeout for each answer, and for a page
+// of arrivals. Errors: ErrClosed, ErrInput.
+func (c *Client) InspectLatch(ctx context.Context, name string) (*Inspection, error) {
+	l := c.Latch(name, 0)
+	if err := l.check(ctx, opInspectLatch); err != nil {
+		return nil, err
+	}
+	r := latchesOf.of(c).use(c, roundName{name: name}, l.terms.life)
+	defer latchesOf.of(c).leave(r)
+	out := &Inspection{Key: name, key: r.wire.Name, Kind: KindLatch, Members: make([]MemberView, len(c.members))}
+	infos := c.Members()
+	pages := make([]latchPages, len(c.members))
+	each(len(pages), func(i int) { pages[i] = r.readOne(ctx, i, r.wire.Read) })
+	last := int64(-1)
+	if !slices.ContainsFunc(pages, func(p latchPages) bool { return p.err == nil && p.state.Round >= 0 }) {
+		barrier := script.BarrierOf(r.wire.Name)
+		each(len(pages), func(i int) {
+			if p := &pages[i]; p.err == nil {
+				*p = r.readOne(ctx, i, barrier.Read)
+				p.state.Sum, p.watches = int64(len(p.arrivals)), len(p.arrivals)
+				if p.state.Open {
+					p.watches = 0
+				}
+			}
+		})
+	}
+	for i, p := range pages {
+		v := MemberView{Member: infos[i].Name, State: standingOf(c.stateOf(i, r.wire.Slot())), Err: p.err}
+		if p.err == nil && p.state.Round >= 0 {
+			last = max(last, p.state.Round)
+			v.Latch = &LatchState{
+				Round: uint64(p.state.Round), Count: int(p.state.Count), Arrived: int(p.state.Sum), Open: p.state.Open, Waiting: p.watches, Life: p.life,
+			}
+			v.Latch.Remaining = missing(p.state.Open, v.Latch.Count, v.Latch.Arrived)
+		}
+		out.Members[i] = v
+	}
+	if last < 0 {
+		return out, nil
+	}
+	seen, all := latch.New(len(pages), latch.Terms{Round: last, Need: c.need}), &LatchState{Round: uint64(last)}
+	for i, p := range pages {
+		if p.err == nil {
+			seen.Join(p.state, p.arrivals)
+		}
+		if one := out.Members[i].Latch; one != nil && one.Round == all.Round {
+			all.Count, all.Arrived = max(all.Count, one.Count), max(all.Arrived, one.Arrived)
+			all.Waiting, all.Life = max(all.Waiting, one.Waiting), max(all.Life, one.Life)
+		}
+	}
+	all.Open, all.Remaining = seen.Open(), int(min(seen.Remaining(), mostCount))
+	all.Arrived = max(all.Arrived, all.Count-all.Remaining)
+	out.Latch = all
+	return out, nil
+}
+
+// missing is how many arrivals one member lacks.
+func missing(open bool, count, arrived int) int {
+	switch {
+	case open:
+		return 0
+	case count == 0:
+		return 1
+	}
+	return max(0, count-arrived)
 }

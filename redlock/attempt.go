@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -39,7 +38,7 @@ func (c *Client) newAttempt(k script.Lock, t terms, past wait.Past, in context.C
 	if in != nil {
 		a.traced = &traced{acquire: in}
 	}
-	c.holds.put(&a.hold)
+	c.holds.shard(a.n).put(a.n, &a.hold)
 	return a
 }
 
@@ -213,7 +212,7 @@ func (a *attempt) listen() {
 	a.wake = a.wakeup
 	a.b.Dark(noQuorumSince)
 	a.mu.Unlock()
-	waitingOf.of(a.c).add(a)
+	waitingOf.of(a.c).put(a, a)
 	if _, _, ok := a.wire.Channels(); ok {
 		a.unsubscribe = a.subscribe()
 	}
@@ -226,7 +225,7 @@ func (a *attempt) stopListening() {
 		return
 	}
 	a.timer.Stop()
-	waitingOf.of(a.c).remove(a)
+	waitingOf.of(a.c).take(a)
 	a.mu.Lock()
 	a.wake = nil
 	a.mu.Unlock()
@@ -284,36 +283,12 @@ func (a *attempt) end(ctx context.Context, s *wait.Step) error {
 
 var waitingOf = keep[waiting]()
 
-// waiting is the set of attempts that wait, to be woken when a member comes or goes.
-type waiting struct {
-	mu sync.Mutex
-	m  map[*attempt]struct{}
-}
-
-func (w *waiting) add(a *attempt) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.m == nil {
-		w.m = make(map[*attempt]struct{})
-	}
-	w.m[a] = struct{}{}
-}
-
-func (w *waiting) remove(a *attempt) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.m, a)
-}
+// waiting are the attempts that wait, to be woken when a member comes or goes.
+type waiting struct{ table[*attempt, *attempt] }
 
 // memberChanged implements changing.
 func (w *waiting) memberChanged() {
-	w.mu.Lock()
-	all := make([]*attempt, 0, len(w.m))
-	for a := range w.m {
-		all = append(all, a)
-	}
-	w.mu.Unlock()
-	for _, a := range all {
+	for _, a := range w.values() {
 		a.mu.Lock()
 		wake := a.wake
 		a.mu.Unlock()

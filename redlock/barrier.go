@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/kinds/latch"
@@ -68,11 +67,10 @@ func (b *Barrier) Wait(ctx context.Context) (round uint64, err error) {
 		return 0, &keyError{op: opBarrier, key: b.l.name, err: ErrClosed}
 	}
 	defer func() { <-b.turn }()
-	call, start := CallStart{LockName: LockName{KindLatch, b.l.name}, Op: opBarrier}, time.Now()
-	in := b.c.trace.start(ctx, call)
-	round, err = b.wait(ctx, in)
-	err = b.c.orClosed(opBarrier, b.l.name, err)
-	b.c.trace.end(in, CallEnd{CallStart: call, Err: err, Elapsed: clock.Elapsed(start, time.Now())})
+	err = b.l.traced(ctx, opBarrier, func(in context.Context) error {
+		round, err = b.wait(ctx, in)
+		return err
+	})
 	return round, err
 }
 

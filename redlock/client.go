@@ -3,8 +3,6 @@ package redlock
 import (
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,45 +99,21 @@ func (c *Client) changed() <-chan struct{} {
 
 // holds finds a hold by the number in its owner's name: all that may hear of waiters or grants. It is sharded, because
 // every acquisition passes here.
-type holds struct {
-	shards [32]struct {
-		mu sync.Mutex
-		m  map[uint64]*hold
-	}
-}
+type holds [32]table[uint64, *hold]
 
-func (s *holds) put(h *hold) {
-	sh := &s.shards[h.n%uint64(len(s.shards))]
-	sh.mu.Lock()
-	if sh.m == nil {
-		sh.m = make(map[uint64]*hold)
-	}
-	sh.m[h.n] = h
-	sh.mu.Unlock()
-}
-
-func (s *holds) get(n uint64) *hold {
-	sh := &s.shards[n%uint64(len(s.shards))]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.m[n]
-}
+func (s *holds) shard(n uint64) *table[uint64, *hold] { return &s[n%uint64(len(s))] }
 
 // each calls f for all of them, under no lock.
 func (s *holds) each(f func(h *hold)) {
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		all := slices.Collect(maps.Values(sh.m))
-		sh.mu.Unlock()
-		for _, h := range all {
+	for i := range s {
+		for _, h := range s[i].values() {
 			f(h)
 		}
 	}
 }
 
 func (s *holds) remove(h *hold) {
-	sh := &s.shards[h.n%uint64(len(s.shards))]
+	sh := s.shard(h.n)
 	sh.mu.Lock()
 	if sh.m[h.n] == h {
 		delete(sh.m, h.n)

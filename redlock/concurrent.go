@@ -1,6 +1,8 @@
 package redlock
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +32,43 @@ func each(n int, do func(i int)) {
 		wg.Go(func() { do(i) })
 	}
 	wg.Wait()
+}
+
+// table is a map for any goroutine.
+type table[K comparable, V any] struct {
+	mu sync.Mutex // a leaf
+	m  map[K]V
+}
+
+func (t *table[K, V]) get(k K) V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.m[k]
+}
+
+func (t *table[K, V]) put(k K, v V) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.m == nil {
+		t.m = make(map[K]V)
+	}
+	t.m[k] = v
+}
+
+// take removes what it returns.
+func (t *table[K, V]) take(k K) V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := t.m[k]
+	delete(t.m, k)
+	return v
+}
+
+// values are all that there are at one moment.
+func (t *table[K, V]) values() []V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.m))
 }
 
 // inflight counts what Close waits for: attempts until nothing of them is left to be submitted, and calls that may have to be

@@ -102,7 +102,7 @@ func (h *hold) succeed(to *kind) *hold {
 	h.heir, heir.from = heir, h
 	h.mu.Unlock()
 	if h.n != 0 {
-		h.c.holds.put(heir)
+		h.c.holds.shard(h.n).put(h.n, heir)
 	}
 	h.leave()
 	return heir

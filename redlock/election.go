@@ -114,7 +114,7 @@ func (e *Election) Campaign(ctx context.Context, value []byte) (*Lease, error) {
 		return nil, err
 	}
 	c := e.lock.c
-	l, err := c.acquire(ctx, want{op: opCampaign, name: e.lock.name, terms: &e.lock.terms})
+	l, err := c.acquire(ctx, e.lock.want(opCampaign, false))
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,8 @@ func (e *Election) Run(ctx context.Context, value []byte, fn func(ctx context.Co
 	if err := e.check(ctx, opElection, value); err != nil {
 		return err
 	}
-	if err := e.lock.c.nested(ctx, &want{op: opElection, name: e.lock.name, terms: &e.lock.terms}); err != nil {
+	w := e.lock.want(opElection, false)
+	if err := e.lock.c.nested(ctx, &w); err != nil {
 		return err
 	}
 	for {
@@ -364,25 +365,7 @@ var speakersOf = keep[speakers]()
 
 // speakers finds the words of the leaders of a client. A hold has them from its election until it is
 // released, or handed off.
-type speakers struct {
-	mu sync.Mutex // a leaf
-	m  map[*hold]*speech
-}
-
-func (s *speakers) get(h *hold) *speech {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.m[h]
-}
-
-// take ends the words of a hold, which it returns.
-func (s *speakers) take(h *hold) *speech {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.m[h]
-	delete(s.m, h)
-	return w
-}
+type speakers struct{ table[*hold, *speech] }
 
 // of returns the words of a lease: new ones if it has said nothing here. If the lease has ended, nobody
 // finds them.

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
@@ -161,10 +162,15 @@ func (l *Latch) call(ctx context.Context, op string, do func(ctx, in context.Con
 	defer l.c.inflight.leave()
 	r := latchesOf.of(l.c).use(l.c, roundName{l.name, l.terms.round, l.count}, l.terms.life)
 	defer latchesOf.of(l.c).leave(r)
+	return l.traced(ctx, op, func(in context.Context) error { return do(ctx, in, r) })
+}
+
+// traced makes a call that the tracer hears of.
+func (l *Latch) traced(ctx context.Context, op string, do func(in context.Context) error) error {
 	call, start := CallStart{LockName: LockName{KindLatch, l.name}, Op: op}, time.Now()
 	in := l.c.trace.start(ctx, call)
-	err := l.c.orClosed(op, l.name, do(ctx, in, r))
-	l.c.trace.end(in, CallEnd{CallStart: call, Err: err, Elapsed: time.Since(start)})
+	err := l.c.orClosed(op, l.name, do(in))
+	l.c.trace.end(in, CallEnd{CallStart: call, Err: err, Elapsed: clock.Elapsed(start, time.Now())})
 	return err
 }
 

@@ -30,7 +30,7 @@ func (l *link) Push(msg []byte, st member.State, at time.Time) {
 		}
 		return
 	}
-	if h := l.c.holds.get(p.N); h != nil {
+	if h := l.c.holds.shard(p.N).get(p.N); h != nil {
 		h.hear(l.i, p, st, at)
 	}
 }

@@ -59,7 +59,7 @@ func (m *Mutex) init(c *Client, k *kind, name string, opts []LockOption) {
 //   - ErrNested or ErrUpgrade, if ctx ends with a lease of this lock: the call would wait for itself.
 //   - ErrTooSlow, ErrForeignKey, ErrTokensExhausted, ErrClosed, ErrInput.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, want{op: opLock, name: m.name, terms: &m.terms})
+	return m.c.acquire(ctx, m.want(opLock, false))
 }
 
 // TryLock asks once and does not wait for the lock. It takes one round trip, or at most
@@ -72,7 +72,7 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 //   - ErrQuarantined, if too many members do not vote yet.
 //   - Otherwise as for Lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, want{op: opTryLock, name: m.name, terms: &m.terms, try: true})
+	return m.c.acquire(ctx, m.want(opTryLock, true))
 }
 
 // Do runs fn while it holds the lock. The context that fn gets is a child of ctx and ends with the
@@ -81,7 +81,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // fn has not returned already. If fn has run, an error of Do matches ErrRan, and fn's own, and ErrLost or
 // ErrInDoubt if the lease ended badly. If fn has not run, the error is that of Lock and does not match ErrRan.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
-	return m.during(ctx, want{op: opLock, name: m.name, terms: &m.terms}, fn)
+	return m.during(ctx, m.want(opLock, false), fn)
 }
 
 // TryDo runs fn as Do does if it gets the lock at once, as TryLock gets it, and says whether fn ran. If
@@ -89,7 +89,12 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Leas
 // that every process starts and one is to run. Callers that ask at the same instant may all be refused:
 // see TryLock.
 func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
-	return m.duringTry(ctx, want{op: opTryLock, name: m.name, terms: &m.terms, try: true}, fn)
+	return m.duringTry(ctx, m.want(opTryLock, true), fn)
+}
+
+// want is what a caller asks for. try: without waiting.
+func (m *Mutex) want(op string, try bool) want {
+	return want{op: op, name: m.name, terms: &m.terms, try: try}
 }
 
 // duringTry is during for a call that does not wait. It reports whether fn ran.

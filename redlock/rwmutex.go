@@ -61,23 +61,23 @@ func (m *RWMutex) TryDo(ctx context.Context, fn func(ctx context.Context, lease 
 //
 // If the owner (As) holds the write lease, RLock enters that one.
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
-	return m.read.c.acquire(ctx, want{op: opReadLock, name: m.read.name, terms: &m.read.terms})
+	return m.read.c.acquire(ctx, m.read.want(opReadLock, false))
 }
 
 // TryRLock asks once for a reader. It fails with ErrHeld also if other readers have the lock and a
 // writer waits.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
-	return m.read.c.acquire(ctx, want{op: opTryReadLock, name: m.read.name, terms: &m.read.terms, try: true})
+	return m.read.c.acquire(ctx, m.read.want(opTryReadLock, true))
 }
 
 // RDo runs fn while a reader holds the lock, as Do does for a writer.
 func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
-	return m.read.during(ctx, want{op: opReadLock, name: m.read.name, terms: &m.read.terms}, fn)
+	return m.read.during(ctx, m.read.want(opReadLock, false), fn)
 }
 
 // TryRDo runs fn as RDo does if it gets the lock at once, and says whether fn ran: see Mutex.TryDo.
 func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
-	return m.read.duringTry(ctx, want{op: opTryReadLock, name: m.read.name, terms: &m.read.terms, try: true}, fn)
+	return m.read.duringTry(ctx, m.read.want(opTryReadLock, true), fn)
 }
 
 // What readers ask for.

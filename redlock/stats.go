@@ -20,26 +20,22 @@ func (c *Client) Stats() map[Kind]Stats {
 	for _, k := range kinds {
 		all[k.name] = Stats{}
 	}
-	held := func(k *kind, n int, oldest time.Time) {
-		s := all[k.name]
-		if s.Held += n; n > 0 && (s.Oldest.IsZero() || oldest.Before(s.Oldest)) {
-			s.Oldest = oldest
-		}
-		all[k.name] = s
-	}
 	c.keeper.mu.Lock()
 	leases := slices.Clone(c.keeper.leases)
 	c.keeper.mu.Unlock()
 	for _, due := range leases {
 		n, oldest := due.l.bound().held(due.l)
-		held(due.l.hold.terms.kind, n, oldest)
+		k := due.l.hold.terms.kind.name
+		s := all[k]
+		if s.Held += n; n > 0 && (s.Oldest.IsZero() || oldest.Before(s.Oldest)) {
+			s.Oldest = oldest
+		}
+		all[k] = s
 	}
-	waitingOf.of(c).mu.Lock()
-	for a := range waitingOf.of(c).m {
+	for _, a := range waitingOf.of(c).values() {
 		s := all[a.terms.kind.name]
 		s.Waiting++
 		all[a.terms.kind.name] = s
 	}
-	waitingOf.of(c).mu.Unlock()
 	return all
 }

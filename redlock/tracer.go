@@ -49,9 +49,7 @@ type Tracer struct {
 	Guard func(member, step string, until time.Time)
 }
 
-// CallStart describes a call that begins. Op is what errors call it: lock, try lock, read lock, try
-// read lock, acquire permit, try acquire permit, campaign; of KindLatch count down, arrive, await,
-// remaining, delete latch, wait at barrier.
+// CallStart describes a call that begins. Op is what errors call it.
 type CallStart struct {
 	LockName
 	Op  string        // lock, try lock, read lock, try read lock, acquire permit, try acquire permit, campaign, arrive, count down, await, remaining, delete latch, wait at barrier

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -66,7 +65,7 @@ func (c *Client) newWatch(op string, lock LockName, slot uint16, in context.Cont
 		wakeup: make(chan struct{}, 1), errs: make([]error, len(c.members)), sent: make([]time.Time, len(c.members)),
 		core: watching.New(len(c.members), watching.Terms{Entry: c.cfg.Entry, Retry: c.cfg.MemberTimeout}),
 	}
-	watchesOf.of(c).put(w)
+	watchesOf.of(c).put(n, w)
 	return w, nil
 }
 
@@ -211,7 +210,7 @@ func (w *watch) dropped(i int) {
 // and an entry that is not withdrawn ends by itself. No call of next may run or follow.
 func (w *watch) end() {
 	w.ended.Store(true)
-	watchesOf.of(w.c).remove(w)
+	watchesOf.of(w.c).take(w.n)
 	w.mu.Lock()
 	to := w.core.Entries()
 	w.mu.Unlock()
@@ -257,25 +256,7 @@ func (w *watch) votes() []quorum.MemberVote {
 var watchesOf = keep[watches]()
 
 // watches finds a watch by the number in its name.
-type watches struct {
-	mu sync.Mutex
-	m  map[uint64]*watch
-}
-
-func (s *watches) put(w *watch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.m == nil {
-		s.m = make(map[uint64]*watch)
-	}
-	s.m[w.n] = w
-}
-
-func (s *watches) remove(w *watch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.m, w.n)
-}
+type watches struct{ table[uint64, *watch] }
 
 // hear passes on a push, if it is one for a watch.
 func (s *watches) hear(i int, msg []byte, st member.State, at time.Time) {
@@ -283,20 +264,14 @@ func (s *watches) hear(i int, msg []byte, st member.State, at time.Time) {
 	if !ok {
 		return
 	}
-	s.mu.Lock()
-	w := s.m[n.N]
-	s.mu.Unlock()
-	if w != nil && w.id == n.Watch {
+	if w := s.get(n.N); w != nil && w.id == n.Watch {
 		w.hear(i, n, st, at)
 	}
 }
 
 // memberChanged implements changing: it has every watch look at the members again.
 func (s *watches) memberChanged() {
-	s.mu.Lock()
-	all := slices.Collect(maps.Values(s.m))
-	s.mu.Unlock()
-	for _, w := range all {
+	for _, w := range s.values() {
 		signal(w.wakeup)
 	}
 }

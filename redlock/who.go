@@ -74,16 +74,16 @@ func (c *Client) withWho(ctx context.Context, w want, err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	holders := c.holders(ctx, w)
+	clients := c.holders(ctx, w)
+	told, who := make([]string, len(clients)), []string(nil)
 	c.identify(ctx, func(each func(client string, who *string)) {
-		for i := range holders {
-			each(holders[i].client, &holders[i].who)
+		for i := range clients {
+			each(clients[i], &told[i])
 		}
 	})
-	var who []string
-	for _, h := range holders {
-		if h.who != "" && !slices.Contains(who, h.who) {
-			who = append(who, h.who)
+	for _, one := range told {
+		if one != "" && !slices.Contains(who, one) {
+			who = append(who, one)
 		}
 	}
 	named := *e // a tracer has the one without
@@ -91,12 +91,9 @@ func (c *Client) withWho(ctx context.Context, w want, err error) error {
 	return &named
 }
 
-// labelled is a holder as its client tells of itself.
-type labelled struct{ client, who string }
-
-// holders asks who has a lock, and returns when a majority of the members have said so. Who waits is not asked for: a line
+// holders asks which clients have a lock, and returns when a majority of the members have said so. Who waits is not asked for: a line
 // may be long.
-func (c *Client) holders(ctx context.Context, w want) (out []labelled) {
+func (c *Client) holders(ctx context.Context, w want) (clients []string) {
 	lock := w.terms.kind.of(w.name, &c.cfg, w.terms)
 	answered, named := 0, make(map[string]int)
 	c.askUntil(ctx, lock.PeekHolders(nil), func(_ int, r member.Reply, err error) (enough bool) {
@@ -106,12 +103,12 @@ func (c *Client) holders(ctx context.Context, w want) (out []labelled) {
 		answered++
 		for _, h := range lock.ReadHolders(&r) {
 			if named[h.Named()]++; named[h.Named()] == c.need {
-				out = append(out, labelled{client: h.Client})
+				clients = append(clients, h.Client)
 			}
 		}
-		return answered >= c.need && len(out) > 0
+		return answered >= c.need && len(clients) > 0
 	})
-	return out
+	return clients
 }
 
 // identify asks the members who the clients are that told names, until one of them knows or a majority do not. What no
