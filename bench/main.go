@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -85,24 +86,10 @@ func run(args []string) error {
 		}
 		return nil
 	}
-	if *slice == 0 {
-		*slice = 150 * time.Millisecond
-		if *full {
-			*slice = 2 * time.Second
-		}
+	if *full {
+		*slice, *reps, *entries = cmp.Or(*slice, 2*time.Second), cmp.Or(*reps, 5), cmp.Or(*entries, "*")
 	}
-	if *reps == 0 {
-		*reps = 3
-		if *full {
-			*reps = 5
-		}
-	}
-	if *entries == "" {
-		*entries = short
-		if *full {
-			*entries = "*"
-		}
-	}
+	*slice, *reps, *entries = cmp.Or(*slice, 150*time.Millisecond), cmp.Or(*reps, 3), cmp.Or(*entries, short)
 	if *out == "" {
 		*out = filepath.Join("bench-results", "full")
 		if !*full {

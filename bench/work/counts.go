@@ -12,6 +12,9 @@ import (
 	exptrace "golang.org/x/exp/trace"
 )
 
+// tracedFor bounds the work under the trace: the keeper looks every 100 ms.
+const tracedFor = 300 * time.Millisecond
+
 // traced works once more, under a trace of the runtime, and books how often goroutines ran.
 func traced(r *Result, work func() []*caller) error {
 	var b bytes.Buffer
@@ -96,12 +99,4 @@ func beganWith(stack exptrace.Stack) (name string) {
 		name = rest
 	}
 	return strings.NewReplacer("(*", "", ")", "").Replace(name)
-}
-
-// tracedFor is how long callers work under the trace: many of them fill it sooner, and the keeper looks every 100 ms.
-func (s *session) tracedFor(slice time.Duration) time.Duration {
-	if len(s.callers) >= 64 {
-		return slice / 4
-	}
-	return slice
 }

@@ -153,7 +153,7 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	gather(r, back)
 	r.Stuck = int64(len(s.callers) - len(back))
 	if s.open.Runs && r.Stuck == 0 {
-		err := traced(r, func() []*caller { back, _ := pass(name, s.tracedFor(millis(o.SliceMS))); return back })
+		err := traced(r, func() []*caller { back, _ := pass(name, min(millis(o.SliceMS), tracedFor)); return back })
 		if err != nil {
 			return nil, err
 		}
