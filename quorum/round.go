@@ -18,6 +18,12 @@ type Judge interface {
 	Judge(r *Round, c *member.Call) Vote
 }
 
+// decider is a Judge that hears of the decision, after the answer that decides and on the same goroutine: then nobody has
+// to wait for the round. It hears nothing of a round that is decided when it starts.
+type decider interface {
+	Decided(r *Round, v Verdict)
+}
+
 // Question is what a Round asks, of all members in the same words. The caller encodes Cmd once.
 // Start copies it into the round, where all calls share it, so the caller may reuse its buffer.
 type Question struct {
@@ -152,9 +158,13 @@ func (r *Round) Done(c *member.Call) {
 		r.no++
 	}
 	wake := r.decideLocked()
+	verdict := r.verdict
 	r.mu.Unlock()
 	if wake {
 		r.look()
+		if j, ok := r.Judge.(decider); ok {
+			j.Decided(r, verdict)
+		}
 	}
 	r.unref()
 }

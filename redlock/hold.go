@@ -289,10 +289,11 @@ func (h *hold) releaseQuestion(q *quorum.Question, to memberset.Set, late bool, 
 	}
 }
 
-func (h *hold) submitRelease(to memberset.Set, late bool) *quorum.Round {
+func (h *hold) submitRelease(judge quorum.Judge, to memberset.Set, late bool) *quorum.Round {
 	cmd := h.c.buffer()
 	var q quorum.Question
 	h.releaseQuestion(&q, to, late, cmd)
+	q.Judge = judge
 	r := h.c.rounds.Start(h.c.members, &q)
 	h.c.buffers.Put(cmd)
 	return r

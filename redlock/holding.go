@@ -109,10 +109,13 @@ func (h *hold) settledLocked() {
 // in order behind that write: docs/protocol.md, "Lost". It belongs to the client and not to any
 // caller, so no context ends it. late says that the goroutine must not write to a socket. The
 // caller frees the round.
-func (h *hold) release(late bool) *quorum.Round {
+func (h *hold) release(late bool) *quorum.Round { return h.releaseFor(h, late) }
+
+// releaseFor is release whose answers another judge hears.
+func (h *hold) releaseFor(judge quorum.Judge, late bool) *quorum.Round {
 	to := h.owed()
 	h.terms.kind.ending(h, to, late)
-	r := h.submitRelease(to, late)
+	r := h.submitRelease(judge, to, late)
 	h.afterRelease(late)
 	return r
 }
@@ -135,7 +138,7 @@ func (h *hold) afterRelease(late bool) {
 	again := h.behind
 	h.mu.Unlock()
 	if again != 0 {
-		h.submitRelease(again, late).Free()
+		h.submitRelease(h, again, late).Free()
 	}
 	h.releaseFormer(late)
 	h.c.holds.remove(h)
@@ -172,7 +175,7 @@ func (h *hold) overtaken(i int) {
 	case heir != nil:
 		heir.owes(i)
 	case released:
-		h.submitRelease(memberset.Set(0).With(i), true).Free()
+		h.submitRelease(h, memberset.Set(0).With(i), true).Free()
 	}
 }
 

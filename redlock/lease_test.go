@@ -46,7 +46,7 @@ func TestRenewalLooksAtTheClockAndNotAtTheTimer(t *testing.T) {
 func TestReleaseOfALeaseThatHasNotEndedAsksNobody(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		l := p.Lock(t, "k")
-		r := l.hold.submitRelease(memberset.All(3), false)
+		r := l.hold.submitRelease(l.hold, memberset.All(3), false)
 		defer r.Free()
 		require.Zero(t, r.To)
 	})

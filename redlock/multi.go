@@ -638,5 +638,5 @@ func (g *gathering) begin(ctx context.Context) (end func(error)) {
 
 // called is the call as the tracer hears of it.
 func (p *part) called() CallStart {
-	return CallStart{LockName: LockName{p.terms.kind.name, p.want.name}, Op: p.want.op, Try: p.want.try, TTL: p.terms.ttl}
+	return CallStart{LockName: LockName{p.terms.kind.name, p.want.name}, Op: p.want.op, TTL: p.terms.ttl}
 }

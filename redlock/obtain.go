@@ -49,7 +49,7 @@ func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 	if err := w.terms.check(&c.cfg); err != nil {
 		return nil, badInput(w.op, "%v", err)
 	}
-	call, start := CallStart{LockName: LockName{w.terms.kind.name, w.name}, Op: w.op, Try: w.try, TTL: w.terms.ttl}, time.Time{}
+	call, start := CallStart{LockName: LockName{w.terms.kind.name, w.name}, Op: w.op, TTL: w.terms.ttl}, time.Time{}
 	if c.trace.CallEnd != nil {
 		start = time.Now()
 	}

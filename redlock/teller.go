@@ -4,15 +4,16 @@ import (
 	"sync"
 )
 
-// notifier tells Logger and Tracer of leases that were lost, in order, on a goroutine of its own: one that blocks
-// holds up neither the end of another lease nor the reader of a member.
+// notifier tells Logger and Tracer of leases that were lost, and the Logger of releases in doubt that nobody waits for,
+// in order, on a goroutine of its own: one that blocks holds up neither the end of another lease nor the reader of a
+// member.
 type notifier struct {
 	c    *Client
 	poke chan struct{} // capacity 1
 	done chan struct{} // run has ended
 
 	mu     sync.Mutex // guards the fields below; not held while anybody is told
-	lost   []*LostError
+	untold []error
 	missed int // that were not told of, because too many wait
 	ended  bool
 }
@@ -29,11 +30,27 @@ func (t *notifier) tell(lost ...*LostError) {
 		return
 	}
 	t.mu.Lock()
-	n := min(len(lost), mostUntold-len(t.lost))
-	t.lost = append(t.lost, lost[:n]...)
-	t.missed += len(lost) - n
+	for _, err := range lost {
+		t.addLocked(err)
+	}
 	t.mu.Unlock()
 	signal(t.poke)
+}
+
+// doubts tells of a release that nobody waits for and that is in doubt.
+func (t *notifier) doubts(err error) {
+	t.mu.Lock()
+	t.addLocked(err)
+	t.mu.Unlock()
+	signal(t.poke)
+}
+
+func (t *notifier) addLocked(err error) {
+	if len(t.untold) == mostUntold {
+		t.missed++
+		return
+	}
+	t.untold = append(t.untold, err)
 }
 
 // run is owned by the client: started by newClient, ended by end, after it has told all.
@@ -41,10 +58,15 @@ func (t *notifier) run() {
 	defer close(t.done)
 	for range t.poke {
 		t.mu.Lock()
-		lost, missed, ended := t.lost, t.missed, t.ended
-		t.lost, t.missed = nil, 0
+		untold, missed, ended := t.untold, t.missed, t.ended
+		t.untold, t.missed = nil, 0
 		t.mu.Unlock()
-		for _, err := range lost {
+		for _, told := range untold {
+			err, lost := told.(*LostError)
+			if !lost {
+				t.c.log.Warn("release", "error", told)
+				continue
+			}
 			t.c.log.Warn("lease lost", "key", logged(err.Key), "token", err.Token, "reason", string(err.Reason))
 			if t.c.trace.Lost != nil {
 				t.c.trace.Lost(err)

@@ -30,7 +30,7 @@ type Tracer struct {
 	// Lost is called for a lease that ended although its holder did not end it. A permit of a fixed TTL
 	// is none of them.
 	Lost func(e *LostError)
-	// Released is called when Unlock returns.
+	// Released is called when Unlock returns, and when the release of Lease.Release is decided.
 	Released func(e Released)
 	// Request is called for every request about a lock that was sent to a member, when the answer
 	// arrives, on the goroutine that read it, or when it is known that no answer will come. The event of
@@ -49,11 +49,10 @@ type Tracer struct {
 	Guard func(member, step string, until time.Time)
 }
 
-// CallStart describes a call that begins. Op is what errors call it.
+// CallStart describes a call that begins. Op is what errors call it; one that begins with "try " does not wait.
 type CallStart struct {
 	LockName
 	Op  string        // lock, try lock, read lock, try read lock, acquire permit, try acquire permit, campaign, arrive, count down, await, remaining, delete latch, wait at barrier
-	Try bool          // it does not wait
 	TTL time.Duration // of the lease; 0 of KindLatch
 }
 
@@ -69,10 +68,10 @@ type CallEnd struct {
 	Waited      bool          // the call had to wait for the lock
 }
 
-// Released describes an Unlock. Err is what Unlock returned.
+// Released describes an Unlock, or a Release. Err is what Unlock returned, or would have.
 type Released struct {
 	LockName
-	Held time.Duration // from the grant to the end of Unlock
+	Held time.Duration // from the grant to the end of Unlock, or to the decision
 	Err  error
 }
 

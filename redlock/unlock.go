@@ -73,6 +73,61 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return whole.unlocked(r, v, cause)
 }
 
+// Release is Unlock for a holder that goes on at once: it ends the lease, sends the release and returns before
+// a member has answered. The next waiter can have the lock as soon as with Unlock, and the client repeats what
+// may not have arrived, as there. But a holder that had lost the lock does not learn it: use Unlock, or Do, if
+// somebody has to know.
+//
+// Tracer.Released hears what Unlock would have returned, when the members have decided it. A member that is
+// silent has failed after Config.StallTimeout. The Logger hears of an error, too, and Tracer.Lost of a lease
+// that was lost. Close waits for the decision, as it waits for calls.
+//
+// Errors:
+//   - ErrNotHeld if the lease was unlocked before.
+//   - The *LostError if the lease was lost before.
+func (l *Lease) Release() error {
+	if l.none() {
+		return noLease("release")
+	}
+	whole, owed, err := l.giveUp()
+	switch {
+	case whole == nil:
+		return err
+	case owed == nil:
+		whole.tellReleased(nil)
+		return nil
+	}
+	u := unheard{owed, whole, whole.c.inflight.enter()}
+	r := owed.releaseFor(u, false)
+	if v := quorum.Decide(0, r.To.Len(), r.Need); v != quorum.Undecided { // few have anything of the lease
+		u.Decided(r, v)
+	}
+	r.Free()
+	return nil
+}
+
+// unheard is the judge of a release that nobody waits for: its answers are counted where they arrive.
+type unheard struct {
+	*hold
+	l      *lease
+	waited bool // Close waits for it
+}
+
+// Decided tells how the release ended, on the goroutine that has read the answer that decides.
+func (u unheard) Decided(r *quorum.Round, v quorum.Verdict) {
+	if u.waited {
+		defer u.c.inflight.leave()
+	}
+	err := u.l.unlockError(v, r, nil)
+	u.l.tellReleased(err)
+	switch lost := (*LostError)(nil); {
+	case errors.As(err, &lost):
+		u.c.notifier.tell(lost)
+	case err != nil:
+		u.c.notifier.doubts(err)
+	}
+}
+
 // giveUp ends the lease, or one user's part in it. If that ended the lease, giveUp returns it, and
 // the hold that is to be released: nil if others have it.
 func (l *Lease) giveUp() (*lease, *hold, error) {

@@ -144,7 +144,7 @@ func (t *tracer) callStart(ctx context.Context, e redlock.CallStart) context.Con
 		return ctx
 	}
 	ctx, _ = t.Start(ctx, "redlock acquire", trace.WithAttributes(t.named(e.Kind, e.Key,
-		attribute.Bool("redlock.try", e.Try), attribute.Int64("redlock.ttl_ms", e.TTL.Milliseconds()))...))
+		attribute.Bool("redlock.try", strings.HasPrefix(e.Op, "try ")), attribute.Int64("redlock.ttl_ms", e.TTL.Milliseconds()))...))
 	return ctx
 }
 
