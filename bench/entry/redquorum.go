@@ -23,7 +23,28 @@ func init() {
 		Inner:  ourInner,
 		Open:   openRedquorum,
 	})
+	register(Spec{
+		Name: "redquorum-release", Kind: Redis, Level: true,
+		Note:   "this library, whose holders do not wait for the answers to their releases",
+		Shapes: []string{Uncontended},
+		Inner:  ourInner,
+		Open: func(ctx context.Context, env Env) (Locker, error) {
+			l, err := dialRedquorum(ctx, env)
+			return redquorumReleases{l}, err
+		},
+	})
 }
+
+type redquorumReleases struct{ *redquorum }
+
+func (l redquorumReleases) Acquire(ctx context.Context, name string) (Held, error) {
+	lease, err := l.client.Mutex(name, l.options...).Lock(ctx)
+	return redquorumReleased{lease}, err
+}
+
+type redquorumReleased struct{ lease *redlock.Lease }
+
+func (h redquorumReleased) Release(context.Context) error { return h.lease.Release() }
 
 type redquorum struct {
 	client  *redlock.Client
