@@ -64,7 +64,7 @@ func (t *notifier) run() {
 		for _, told := range untold {
 			err, lost := told.(*LostError)
 			if !lost {
-				t.c.log.Warn("release", "error", told)
+				t.c.log.Warn("release is in doubt", "err", told)
 				continue
 			}
 			t.c.log.Warn("lease lost", "key", logged(err.Key), "token", err.Token, "reason", string(err.Reason))
