@@ -21,7 +21,7 @@ if left == -2 then
   local ticket = stand(owner, agreed, ttl, entry)
   local heir, heirTTL = first()
   if heir == owner then
-    own(owner, n, ttl)
+    own(owner, string.format('%.0f', n), ttl)
     drop(owner)
     return {n, now, head(), ticket}
   end

@@ -9,7 +9,7 @@ if left == -2 then
   if wait then return -wait end
   local n, why = count()
   if not n then return why end
-  own(owner, n, ttl)
+  own(owner, text(n), ttl)
   return n
 end
 if left == -1 and type(redis.pcall('HGET', KEYS[1], owner)) ~= 'string' then return redis.error_reply('FOREIGN no ttl') end

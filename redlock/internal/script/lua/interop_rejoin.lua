@@ -13,7 +13,7 @@ if within then return has and 1 or 0 end
 --include buried.lua
 if redis.call('EXISTS', KEYS[1]) == 0 then
   if buried(owner) then return 0 end
-  own(owner, token, ttl)
+  own(owner, ARGV[4], ARGV[3])
   drop(owner)
   return 1
 end

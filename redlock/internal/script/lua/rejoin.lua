@@ -15,7 +15,7 @@ end
 --include buried.lua
 if redis.call('EXISTS', KEYS[1]) == 0 then
   if buried(owner) then return 0 end
-  own(owner, token, ttl)
+  own(owner, ARGV[4], ttl)
   drop(owner)
   return 1
 end

@@ -10,7 +10,7 @@ if type(phase) == 'string' and string.find(phase, '^%d+ %d+ ') then -- else it i
     local n, why = count()
     if not n then return why end
     redis.call('HDEL', KEYS[1], 'r') -- see rw.lua
-    own(owner, n, ttl)
+    own(owner, text(n), ttl)
     drop(owner)
     return {n, now, writer()}
   end

@@ -5,7 +5,7 @@ if left == -2 then
   --include line.lua
   local n, why = count()
   if not n then return why end
-  own(owner, n, ttl)
+  own(owner, string.format('%.0f', n), ttl)
   drop(owner)
   return {n, now, head()}
 end
