@@ -137,7 +137,8 @@ type downgraded struct{ h *hold }
 // Judge implements quorum.Judge. The answer names the writer that comes next.
 func (d downgraded) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	h := d.h
-	ans := h.decode(r, c)
+	var ans wait.Answer
+	h.decode(&ans, r, c)
 	if ans.Next != "" {
 		h.mu.Lock()
 		h.b.Announced(c.Index, ans.Next, ans.At)

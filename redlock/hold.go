@@ -87,31 +87,31 @@ func (h *hold) next(s *wait.Step) (now time.Time) {
 	return now
 }
 
-// book books an answer to a question about votes, and returns what it says.
-func (h *hold) book(r *quorum.Round, c *member.Call) (v quorum.Vote, a wait.Answer) {
+// book books an answer to a question about votes, and writes what it says into a.
+func (h *hold) book(a *wait.Answer, r *quorum.Round, c *member.Call) (v quorum.Vote) {
 	i := c.Index
-	a = h.decode(r, c)
+	h.decode(a, r, c)
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	switch r.Op {
 	case opAcquire, opWait:
-		v = h.b.Answered(i, &a)
+		v = h.b.Answered(i, a)
 	case opYield:
-		v = h.b.YieldAnswered(i, &a)
+		v = h.b.YieldAnswered(i, a)
 	case opClaim:
-		v = h.b.ClaimAnswered(i, &a)
+		v = h.b.ClaimAnswered(i, a)
 	case opRaise:
-		v = h.b.RaiseAnswered(i, &a)
+		v = h.b.RaiseAnswered(i, a)
 	case opRelease:
-		v = wait.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, &a))
+		v = wait.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, a))
 	}
-	return v, a
+	h.mu.Unlock()
+	return v
 }
 
-// decode is what a member answered, as the ballot takes it. No vote is trusted for longer than MaxTTL, which members in quarantine
-// wait for.
-func (h *hold) decode(r *quorum.Round, c *member.Call) wait.Answer {
-	a := wait.Answer{Answer: core.Answer{
+// decode writes into a what a member answered, as the ballot takes it. No vote is trusted for longer than MaxTTL, which members in
+// quarantine wait for.
+func (h *hold) decode(a *wait.Answer, r *quorum.Round, c *member.Call) {
+	*a = wait.Answer{Answer: core.Answer{
 		Outcome: c.Outcome, Sent: r.Sent, At: c.At, From: c.State, Now: h.c.briefOf(c.Index, h.wire.Slot()),
 	}, Err: c.Err}
 	switch r.Op {
@@ -121,7 +121,7 @@ func (h *hold) decode(r *quorum.Round, c *member.Call) wait.Answer {
 		a.Raise = true
 	}
 	if c.Outcome != member.Answered {
-		return a
+		return
 	}
 	if c.Reply.Kind == ':' { // most are
 		a.N = c.Reply.Int
@@ -134,7 +134,6 @@ func (h *hold) decode(r *quorum.Round, c *member.Call) wait.Answer {
 	if r.Op == opRelease && c.Interrupted && a.Outcome == member.Answered {
 		a.N = 1 // it is only stopped where it has freed the vote and is to hand it over
 	}
-	return a
 }
 
 // hears reports whether a push is for the hold. If its release has begun, that stands behind the grant and frees it.

@@ -7,13 +7,15 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
 
 // What a hold does besides votes: who waits behind whom, who is told, what is brought into step, and its end.
 
 // Judge books an answer, on the goroutine that read it, and does what follows from it.
 func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
-	v, a := h.book(r, c)
+	var a wait.Answer
+	v := h.book(&a, r, c)
 	h.mu.Lock()
 	_, late := h.b.Late(c.Index)
 	wake := h.wake
