@@ -1,6 +1,8 @@
 package quorum
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -90,11 +92,25 @@ func (e *Failure) Unwrap() error {
 	var all *multierror.Error
 	for _, v := range e.Votes {
 		if v.Err != nil {
-			all = multierror.Append(all, v.cause())
+			all = multierror.Append(all, apart{v.cause()})
 		}
 	}
 	return all.ErrorOrNil()
 }
+
+// apart is the cause of a member. It matches no error of a context: what was bounded there is what the member was asked, and
+// not the call. A call whose own context has ended says so besides.
+type apart struct{ err error }
+
+func (e apart) Error() string { return e.err.Error() }
+
+// Is implements errors.Is.
+func (e apart) Is(target error) bool {
+	return target != context.Canceled && target != context.DeadlineExceeded && errors.Is(e.err, target)
+}
+
+// As implements errors.As.
+func (e apart) As(target any) bool { return errors.As(e.err, target) }
 
 // cause names the member, unless the cause does.
 func (v MemberVote) cause() error {
