@@ -139,22 +139,6 @@ func TestLongDemoOnMembersOfEveryKind(t *testing.T) {
 		}
 		assert.False(t, err != nil || len(all) == 0, "%s took no part: %v, %v", r.Addr(), all, err)
 	}
-
-	// What is wrong with them has the exit code that it has everywhere.
-	for _, tc := range []struct {
-		members string
-		code    int
-		says    string
-	}{
-		{"redis-cluster://" + group.Servers[0].Addr(), exitConfig, "redis://"},
-		{"redis://" + s.Addrs()[0], exitConfig, "redis-cluster://"},
-		{"redis-sentinel://" + strings.Join(group.Addrs(), ","), exitUsage, "name of the master"},
-		{"redis://" + plain.Addr() + ",redis://" + plain.Addr(), exitConfig, "members 1 and 2"},
-	} {
-		code, _, stderr := command(t, "demo", "--json", "--duration", "1s", "--members", tc.members)
-		assert.False(t, code != tc.code || !strings.Contains(stderr, tc.says),
-			"%s: %d, want %d and %q: %s", tc.members, code, tc.code, tc.says, stderr)
-	}
 }
 
 func TestDemoInterrupted(t *testing.T) {
