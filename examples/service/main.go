@@ -50,7 +50,7 @@ func main() {
 			time.Sleep(200 * time.Millisecond)
 		}
 	}()
-	s := &Service{Client: client, Workers: 3, Grace: 10 * time.Second, Work: work}
+	s := &Service{Client: client, Workers: 3, Grace: 10 * time.Second, Work: work, Done: func(string) {}}
 	s.Run(ctx, jobs)
 }
 
@@ -71,6 +71,7 @@ type Service struct {
 	Workers int
 	Grace   time.Duration // for jobs that run when the service is told to end
 	Work    func(ctx context.Context, job string, token uint64) error
+	Done    func(job string) // tells your queue, which delivers once more what is not done
 }
 
 // Run does jobs until ctx ends. It returns when those that were running then have ended, or have been told to.
@@ -97,16 +98,20 @@ func (s *Service) Run(ctx context.Context, jobs <-chan string) {
 
 // Do does a job. The wait for its lock ends with ctx, and the work with the lease.
 func (s *Service) Do(ctx context.Context, job string) {
+	var failed error // of the job: what Do returns speaks of the lock, too
 	err := s.Client.Mutex(job).Do(ctx, func(_ context.Context, lease *redlock.Lease) error {
-		return s.Work(lease.Context(), job, lease.Token())
+		failed = s.Work(lease.Context(), job, lease.Token())
+		return failed
 	})
 	switch {
 	case err == nil:
+		s.Done(job)
 	case !errors.Is(err, redlock.ErrRan): // the service ends, or the job has a name that cannot be locked
 		slog.Warn("the job did not run", "job", job, "err", err)
-	case errors.Is(err, redlock.ErrInDoubt): // the job has run, and the client goes on with the release
-		slog.Info("the lock of the job is free later", "job", job, "err", err)
-	default: // it has failed, or was stopped because its lease was lost: your queue delivers it once more
+	case failed != nil || errors.Is(err, redlock.ErrLost): // or another did it as well while its last part was written
 		slog.Error("the job is not done", "job", job, "err", err)
+	default: // ErrInDoubt: the job is done, and the client goes on with the release
+		slog.Info("the lock of the job is free later", "job", job, "err", err)
+		s.Done(job)
 	}
 }

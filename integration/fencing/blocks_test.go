@@ -24,7 +24,7 @@ const repository = "../.."
 
 // imported are the packages that blocks of Go name without importing them.
 var imported = map[string]string{
-	"context": "context", "errors": "errors", "http": "net/http", "log": "log", "slog": "log/slog", "sql": "database/sql", "synctest": "testing/synctest", "testing": "testing", "time": "time",
+	"context": "context", "errors": "errors", "fencesql": "github.com/redquorum/redquorum/fence/fencesql", "http": "net/http", "log": "log", "slog": "log/slog", "sql": "database/sql", "synctest": "testing/synctest", "testing": "testing", "time": "time",
 	"clientv3": "go.etcd.io/etcd/client/v3", "gocron": "github.com/go-co-op/gocron/v2", "prometheus": "github.com/prometheus/client_golang/prometheus",
 	"redlock": "github.com/redquorum/redquorum/redlock", "redlocktest": "github.com/redquorum/redquorum/redlock/redlocktest", "redlockhttp": "github.com/redquorum/redquorum/redlock/redlockhttp",
 	"redlockgocron": "github.com/redquorum/redquorum/redlock/redlockgocron", "redlockprom": "github.com/redquorum/redquorum/redlock/redlockprom",

@@ -2,13 +2,13 @@ package outside
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
-	"github.com/redquorum/redquorum/fence/fencesql"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,7 +21,7 @@ var (
 	errTooMany                 = errors.New("too many")
 	mutex                      *redlock.Mutex
 	prices                     *redlock.RWMutex
-	guard                      *fencesql.Guard
+	db                         *sql.DB
 	rs                         *redsync.Redsync
 	kv                         clientv3.KV
 	fence, token20, key, value string
