@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/faketime"
-	"github.com/stretchr/testify/assert"
 )
 
 // section1 is a section that lasts until a test ends it.
@@ -40,6 +39,7 @@ func TestLockIsHeldForAtLeastSoLong(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			signals <- syscall.SIGTERM
 		}, 30 * time.Second, true},
+		{"a signal that ends no program", 0, false, func(_ chan struct{}, signals chan os.Signal) { signals <- syscall.SIGCONT }, time.Minute, false},
 		{"the lock is lost meanwhile", 20 * time.Second, false, func(lost chan struct{}, _ chan os.Signal) {
 			time.Sleep(10 * time.Second)
 			close(lost)
@@ -60,16 +60,4 @@ func TestLockIsHeldForAtLeastSoLong(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A signal that a command does not care for ends no wait.
-func TestOnlyASignalThatEndsProgramsLeavesTheLock(t *testing.T) {
-	t.Parallel()
-	faketime.Test(t, func(t *testing.T) {
-		signals := make(chan os.Signal, 1)
-		signals <- syscall.SIGCONT
-		l := least{time.Minute, time.Now()}
-		assert.False(t, linger(l, section1{}, false, signals, slog.New(slog.DiscardHandler)) || l.left() > 0,
-			"SIGCONT ended the wait %v early", l.left())
-	})
 }

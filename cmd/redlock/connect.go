@@ -24,6 +24,8 @@ type common struct {
 	quiet   bool
 	aside   bool // who logs never waits for whoever reads it
 	json    bool
+	takes   bool          // it takes leases of --ttl
+	atLeast time.Duration // that run holds its locks for
 	given   map[string]string
 	loaded  *settings.Settings
 }
@@ -159,6 +161,8 @@ func (c *common) openWithin(ctx context.Context, cmd *cobra.Command, patience ti
 	}
 	try, usual := newRetry(patience, s.NoQuorumAfter), level.Level()
 	for {
+		c.learnMaxTTL(ctx, s)
+		cfg.TTL, cfg.MaxTTL = s.TTL, s.MaxTTL
 		client, err := try.open(ctx, s.URLs(), cfg)
 		level.Set(usual)
 		if err == nil {

@@ -76,7 +76,7 @@ const leaseHelp = `The command reads the lease from REDLOCK_LEASE, or from --lea
 lease is the authority to release the lock, so keep it from other users.`
 
 func newAcquire() *cobra.Command {
-	var c common
+	c := common{takes: true}
 	var w waiting
 	format := "env"
 	cmd := &cobra.Command{
@@ -175,7 +175,7 @@ func readLease(cmd *cobra.Command, file, key string) (redlock.Handoff, error) {
 }
 
 func newExtend() *cobra.Command {
-	var c common
+	c := common{takes: true}
 	format, file := "env", ""
 	cmd := &cobra.Command{
 		Use:   "extend KEY",

@@ -67,6 +67,7 @@ Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 
 			if sample < 10*time.Millisecond || sample > time.Minute {
 				return usage("--sample is %v, must be between 10ms and 1m", sample)
 			}
+			c.learnMaxTTL(cmd.Context(), s)
 			report, err := examine(cmd.Context(), s, s.Prefix+key, cmd.Flags().Changed("key"), sample)
 			if err != nil {
 				return err

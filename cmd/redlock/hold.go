@@ -31,7 +31,7 @@ type event struct {
 }
 
 func newHold() *cobra.Command {
-	c := common{aside: true}
+	c := common{aside: true, takes: true}
 	var w waiting
 	cmd := &cobra.Command{
 		Use:   "hold KEY",

@@ -21,7 +21,7 @@ type leadFlags struct {
 }
 
 func newLead() *cobra.Command {
-	f := &leadFlags{common: common{aside: true}}
+	f := &leadFlags{common: common{aside: true, takes: true}}
 	cmd := &cobra.Command{
 		Use:   "lead KEY [flags] -- COMMAND [ARG...]",
 		Short: "Run a command while this process leads, and again when it leads once more",

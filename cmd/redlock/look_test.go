@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
 )
@@ -221,6 +222,11 @@ func TestReadersAreShownAsSuch(t *testing.T) {
 	if got := watchLine(in, nil); !strings.HasSuffix(got, ", 2 waiting (1 reader)") {
 		t.Error(got)
 	}
+	line, err := json.Marshal(toJSON(in, nil))
+	if want := `"holders":[{"owner":"aaaaaa","token":7,"votes":2},{"owner":"bbbbbb","token":7,"votes":2}],"members":[{"member":"m:1",` +
+		`"state":"voting","votes":[{"owner":"aaaaaa","ttl_ms":1000,"token":7`; err != nil || !strings.Contains(string(line), want) {
+		t.Errorf("got %s, %v", line, err)
+	}
 	in.Holders = append(in.Holders, redlock.Holder{VoteView: redlock.VoteView{Owner: "eeeeee", Token: 9}, Votes: 2}, redlock.Holder{VoteView: redlock.VoteView{Owner: "ffffff", Token: 7}, Votes: 2})
 	assert.Equal(t, `"k": held by 4 readers, token 9, 2 waiting (1 reader)`, watchLine(in, nil))
 }
@@ -245,27 +251,40 @@ func TestLockThatIsSeenAtTwoMastersOfAMemberHasOneVote(t *testing.T) {
 	assert.False(t, err != nil || len(found) != 1 || found[0].Votes != 1, "%+v, %v", found, err)
 }
 
-func TestSeveralHoldersAreShown(t *testing.T) {
-	in := &redlock.Inspection{
-		Key: "k", Kind: redlock.KindMutex,
-		Holders: []redlock.Holder{{VoteView: redlock.VoteView{Owner: "aaaaaa", Token: 7}, Votes: 2}, {VoteView: redlock.VoteView{Owner: "bbbbbb", Token: 5}, Votes: 2}},
-		Members: []redlock.MemberView{
-			{Member: "m:1", State: "voting", Counter: 7, Votes: []redlock.VoteView{{Owner: "aaaaaa", TTL: time.Second, Token: 7}, {Owner: "bbbbbb", TTL: 2 * time.Second, Token: 5}}},
-			{Member: "m:2", State: "voting", Counter: 9},
-		},
+// What the members know lasts as long as a quarantine. Too few that know it are not believed, and the greatest is.
+func TestCommandsThatOnlyLookLengthenNoQuarantine(t *testing.T) {
+	t.Parallel()
+	cluster, urls := served(t, 3)
+	markFresh(t, urls, 6*time.Second)
+	knows := func(i int) any { return rt.Must(cluster.Servers[i].Do(t.Context(), "HGET", "redquorum:boot", "q"))(t) }
+	flags := " --dial-timeout 1m --member-timeout 1m --members " + strings.Join(urls, ",") + " "
+	for _, line := range []string{
+		"inspect k", "leader k", "token k", "semaphore k", "latch remaining k", "release k --force --yes", "doctor --sample 10ms",
+		"run k --ttl 3s -- true",
+	} {
+		_, stdout, stderr := command(t, strings.Fields(strings.Replace(line, " ", flags, 1))...)
+		for i := range urls {
+			assert.EqualValues(t, "6000", knows(i), "%s\n%s%s", line, stdout, stderr)
+		}
 	}
-	var text strings.Builder
-	printInspection(&text, in, nil)
-	want := `"k": held by aaaaaa, token 7, at 2 of 2 members; by bbbbbb, token 5, at 2 of 2 members
-  MEMBER  STATE   OWNER   TTL  TOKEN  COUNTER  WAITING
-  m:1     voting  aaaaaa  1s   7               
-  m:1     voting  bbbbbb  2s   5      7        0
-  m:2     voting  -       -    -      9        0
-`
-	assert.Equal(t, want, text.String())
-	line, err := json.Marshal(toJSON(in, nil))
-	if want := `"holders":[{"owner":"aaaaaa","token":7,"votes":2},{"owner":"bbbbbb","token":5,"votes":2}],"members":[{"member":"m:1","state":"voting",` +
-		`"votes":[{"owner":"aaaaaa","ttl_ms":1000,"token":7},{"owner":"bbbbbb","ttl_ms":2000,"token":5}],"counter":7}`; err != nil || !strings.Contains(string(line), want) {
-		t.Errorf("got %s, %v", line, err)
+	learns := func(c common, flags ...string) time.Duration {
+		given := map[string]string{"members": strings.Join(urls, ","), "dial-timeout": "1m", "member-timeout": "1m"}
+		for _, f := range flags {
+			name, value, _ := strings.Cut(f, "=")
+			given[name] = value
+		}
+		s := rt.Must(settings.Load(given, func(string) (string, bool) { return "", false }, ""))(t)
+		c.learnMaxTTL(t.Context(), s)
+		return s.MaxTTL
 	}
+	assert.Equal(t, []time.Duration{30 * time.Second, 6 * time.Second, 7 * time.Second, 30 * time.Second}, []time.Duration{
+		learns(common{takes: true}), learns(common{takes: true}, "ttl=2s"), learns(common{}, "ttl=2s", "max-ttl=7s"),
+		learns(common{takes: true, atLeast: 1}, "ttl=2s"),
+	})
+	_ = rt.Must(cluster.Servers[2].Do(t.Context(), "HSET", "redquorum:boot", "q", "45000"))(t)
+	assert.Equal(t, 45*time.Second, learns(common{}))
+	cluster.Kill(0, 1)
+	assert.Equal(t, 45*time.Second, learns(common{}))
+	_ = rt.Must(cluster.Servers[2].Do(t.Context(), "HSET", "redquorum:boot", "q", "6000"))(t)
+	assert.Equal(t, 30*time.Second, learns(common{}), "less than a majority is believed")
 }

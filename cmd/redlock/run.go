@@ -192,13 +192,12 @@ type runFlags struct {
 	common
 	waiting
 	killAfter  time.Duration
-	atLeast    time.Duration
 	keep       bool
 	statusFile string
 }
 
 func newRun() *cobra.Command {
-	f := &runFlags{common: common{aside: true}}
+	f := &runFlags{common: common{aside: true, takes: true}}
 	cmd := &cobra.Command{
 		Use:     "run KEY... [flags] -- COMMAND [ARG...]",
 		Aliases: []string{"exec"},

@@ -127,7 +127,7 @@ var Options = []Option{
 	text("prefix", "text", "put before the name of every lock, for several environments on the same members: prod: or test:; output leaves it out", func(s *Settings) *string { return &s.Prefix }),
 	text("label", "text", "what this process is: inspect, ls and callers that are refused see it, with host and process id", func(s *Settings) *string { return &s.Label }),
 	duration("ttl", "30s", "length of a lease; a holder that dies blocks the lock for that long", func(s *Settings) *time.Duration { return &s.TTL }),
-	duration("max-ttl", "30s", "longest lease that this client may ask for; a member that forgot does not vote for the greatest one of any client", func(s *Settings) *time.Duration { return &s.MaxTTL }),
+	duration("max-ttl", "30s", "the longest lease of any client; default: what the members know, else 30s", func(s *Settings) *time.Duration { return &s.MaxTTL }),
 	duration("max-hold", "24h", "longest time that a lease is renewed; negative: no limit", func(s *Settings) *time.Duration { return &s.MaxHold }),
 	{
 		Name: "drift", Kind: "share", Default: "0.01", Help: "share of a lease given up because clocks disagree; the same for all clients",
@@ -454,6 +454,11 @@ func (s *Settings) TLS() (*tls.Config, error) {
 	}
 	s.tls = c
 	return c.Clone(), nil
+}
+
+// Given reports whether a value of an option was given, by a flag, the environment or the file.
+func (s *Settings) Given(option string) bool {
+	return s.from[option] != "default" && s.from[option] != "not set"
 }
 
 // Config returns the library's Config.
