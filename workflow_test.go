@@ -99,7 +99,7 @@ func TestWorkflowsRunEachStepOfContinuousIntegration(t *testing.T) {
 // Who has no registry is told what takes its place.
 func TestSetOfContainersThatDoesNotStartNamesTheImagesOfThisMachine(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\n[ \"$2\" = version ]\n"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\necho image: none\n[ \"$2\" = version ]\n"), 0o755))
 	cmd := exec.CommandContext(t.Context(), "docker/set", "up")
 	cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	said, err := cmd.CombinedOutput()

@@ -138,7 +138,7 @@ func (h *hold) claim(s *wait.Step, now time.Time) {
 		ttl = h.b.Part()
 	}
 	for _, o := range s.Offers {
-		h.ask(opClaim, memberset.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
+		h.ask(opClaim, memberset.Set(0).With(o.Given.Member()), now, ttl, func(b *[]byte) member.Command {
 			return h.wire.Claim(b, h.owner, o.Given.List(), o.Slots, ttl, h.c.cfg.Entry, h.b.Waited())
 		}, false).Free()
 	}

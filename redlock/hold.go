@@ -230,7 +230,7 @@ func (h *hold) register(s *wait.Step, now time.Time) *quorum.Round {
 func (h *hold) yield(s *wait.Step, now time.Time) {
 	ttl := h.b.Part()
 	for _, o := range s.Offers {
-		h.ask(opYield, memberset.Set(0).With(o.Member), now, ttl, func(b *[]byte) member.Command {
+		h.ask(opYield, memberset.Set(0).With(o.Given.Member()), now, ttl, func(b *[]byte) member.Command {
 			return h.wire.Yield(b, h.owner, o.Given.Token(), ttl, h.c.cfg.Entry, o.Ticket)
 		}, false).Free()
 	}

@@ -18,7 +18,7 @@ type renewal struct {
 	k      *keeper
 	sent   time.Time
 	manual bool            // asked for by a caller, who waits for the round
-	adopt  bool            // not known to be held: nothing is given back to members that do not have it
+	adopt  bool            // the lease is not held before a majority has confirmed it
 	ctx    context.Context // of the caller, or of the round's own trace; or nil
 	trace  *renewalTrace
 

@@ -125,10 +125,11 @@ func (n *renewal) lose(l *lease) {
 	}
 }
 
-// giveBack gives leases back to a member that says that it does not have them.
+// giveBack gives leases back to a member that says that it does not have them. One that is being adopted is held only once a
+// majority has confirmed it: see rejoin.
 func (n *renewal) giveBack(i int, words []member.Reply) {
 	for j := range words {
-		if words[j].Int == 0 && !n.adopt {
+		if words[j].Int == 0 {
 			n.rejoin(j, i)
 		}
 	}

@@ -1148,7 +1148,7 @@ func (s *search) next(c int) (st wait.Step, skip bool) {
 	case st.Do == wait.Yield && s.rules.noYield:
 		s.count("splits")
 		for _, o := range st.Offers {
-			p.Keep(o.Member, &before)
+			p.Keep(o.Given.Member(), &before)
 		}
 		return st, true
 	}

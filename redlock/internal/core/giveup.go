@@ -10,9 +10,13 @@ import (
 
 // Given is a vote that was given up. Only GiveUp makes one: whoever submits a give-up has a vote that does not count any more.
 type Given struct {
-	token int64
-	list  permit.List
+	member int
+	token  int64
+	list   permit.List
 }
+
+// Member is that which had given it.
+func (g Given) Member() int { return g.member }
 
 // Token is that of the vote, if it has no slots.
 func (g Given) Token() int64 { return g.token }
@@ -37,7 +41,7 @@ func (v *Votes) GiveUp(i int, told permit.List, keep []int) Given {
 		v.given[i] = withGivenUp(v.given[i], told, keep)
 	}
 	m.drop()
-	return Given{m.given, told}
+	return Given{i, m.given, told}
 }
 
 // wasGivenUp reports whether a vote of member i was given up, or a slot of it.

@@ -256,7 +256,7 @@ func (c *clerk) next() (said string) {
 		}
 	}
 	for _, o := range c.last.Offers {
-		c.sent[o.Member], c.asks[o.Member] = c.now, false
+		c.sent[o.Given.Member()], c.asks[o.Given.Member()] = c.now, false
 	}
 	return c.step(c.last)
 }
@@ -552,7 +552,7 @@ func members(s memberset.Set) string {
 func claims(all []Offer) (said string) {
 	for _, o := range all {
 		slots := strings.Trim(fmt.Sprint(o.Slots), "[]")
-		said += fmt.Sprintf(" %d:(%s)>%s", o.Member, strings.ReplaceAll(o.Given.List().String(), " ", ","), cmp.Or(strings.ReplaceAll(slots, " ", ","), "-"))
+		said += fmt.Sprintf(" %d:(%s)>%s", o.Given.Member(), strings.ReplaceAll(o.Given.List().String(), " ", ","), cmp.Or(strings.ReplaceAll(slots, " ", ","), "-"))
 	}
 	return said
 }
@@ -560,7 +560,7 @@ func claims(all []Offer) (said string) {
 func offers(all []Offer) string {
 	var out []string
 	for _, o := range all {
-		said := fmt.Sprintf("%d:%d", o.Member, o.Given.Token())
+		said := fmt.Sprintf("%d:%d", o.Given.Member(), o.Given.Token())
 		if o.Ticket > 0 {
 			said += fmt.Sprint("@", o.Ticket)
 		}

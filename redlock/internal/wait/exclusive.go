@@ -51,7 +51,6 @@ func (b *Ballot) mayYield(i int) bool {
 
 // Offer is a vote that is given up.
 type Offer struct {
-	Member int
 	Given  core.Given
 	Ticket int64 // where the attempt stands from then on; 0: not known, or without tickets
 	Slots  []int // of a Claim, what is asked for instead; nil: the attempt waits for any
@@ -84,7 +83,7 @@ func (b *Ballot) yield(now time.Time) (out []Offer) {
 		if !b.mayYield(i) {
 			continue
 		}
-		out = append(out, Offer{Member: i, Given: b.core.GiveUp(i, nil, nil), Ticket: b.ticketAt(i)})
+		out = append(out, Offer{Given: b.core.GiveUp(i, nil, nil), Ticket: b.ticketAt(i)})
 		m.yield, m.wished = yielding, false
 		b.entryShortened(m, now)
 		m.sent++

@@ -241,7 +241,7 @@ func (b *Ballot) claim(s *Step, i int, slots []int, now time.Time, states []memb
 	given := b.core.GiveUp(i, had, slots)
 	seat.stillTold = nil
 	m.yield = yielding
-	s.Offers = append(s.Offers, Offer{Member: i, Given: given, Slots: slots})
+	s.Offers = append(s.Offers, Offer{Given: given, Slots: slots})
 	return true
 }
 

@@ -73,7 +73,7 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 				}
 				if s.Do == Yield {
 					for _, y := range s.Offers {
-						fl[y.Member] = append(fl[y.Member], flight{ms, d.states[y.Member], true})
+						fl[y.Given.Member()] = append(fl[y.Given.Member()], flight{ms, d.states[y.Given.Member()], true})
 					}
 					continue
 				}
