@@ -26,7 +26,11 @@ func (s *Seat) makeWhole(ctx context.Context, w *restoring, c claim) (m marker, 
 			return m, p, err
 		}
 	}
-	r, err := s.ask(ctx, w, s, s.place().command(restoreLua, c.marker.id, flag(p.byClock), millis(q)))
+	cmd := s.place().command(liftLua, c.marker.id, millis(q)) // what it adds to the quarantine may be over when it arrives
+	if q == c.marker.q {
+		cmd = s.place().command(restoreLua, c.marker.id, flag(p.byClock), millis(q))
+	}
+	r, err := s.ask(ctx, w, s, cmd)
 	if err != nil {
 		return m, p, err
 	}

@@ -347,6 +347,28 @@ func TestPagesFromBeforeALongerQuarantineAreReadAgain(t *testing.T) {
 	})
 }
 
+// What a greater q adds to a quarantine may be over before the member hears of it: it lacks the counters still.
+func TestMemberIsNotMadeWholeWithoutTheCountersThatWereNotRead(t *testing.T) {
+	crowded(t, 1, 100, func(t *testing.T, servers []*server, all []*client) {
+		servers[0].flush()
+		all[0].after(longest - 2*time.Second)
+		var raised atomic.Bool
+		f := func() {
+			if servers[0].marked("by") != "" && raised.CompareAndSwap(false, true) {
+				for _, s := range servers[:2] {
+					s.do(words(plainHome.command(liftLua, s.marked("id"), millis(longest+50*time.Millisecond)))...)
+				}
+				time.Sleep(70 * time.Millisecond)
+			}
+		}
+		servers[1].before.Store(&f)
+		all[0].after(10 * time.Second)
+		require.True(t, raised.Load())
+		require.Equal(t, 3, all[0].voting())
+		require.Zero(t, lost(servers[0], servers[1]))
+	})
+}
+
 // Somebody before found too few that knew. A client that has not reached the others yet does not take that for its own.
 func TestClientThatIsStillConnectingDoesNotGoOnFromTheClocks(t *testing.T) {
 	crowded(t, 1, 10, func(t *testing.T, servers []*server, all []*client) {
