@@ -96,15 +96,18 @@ func TestWorkflowsRunEachStepOfContinuousIntegration(t *testing.T) {
 	assert.Regexp(t, `^[1-6]\n$`, string(rt.Must(os.ReadFile(filepath.Join(".ci", "part")))(t)))
 }
 
-// Who has no registry is told what takes its place.
+// Who has no registry is told what takes its place, and nobody else.
 func TestSetOfContainersThatDoesNotStartNamesTheImagesOfThisMachine(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\necho image: none\n[ \"$2\" = version ]\n"), 0o755))
-	cmd := exec.CommandContext(t.Context(), "docker/set", "up")
-	cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-	said, err := cmd.CombinedOutput()
-	require.Error(t, err)
-	require.Contains(t, string(said), "export REDIS_IMAGE=$(docker/set image)")
+	for inspect, told := range map[string]bool{"exit 1": true, "exit 0": false} { // an image is missing, or all are here
+		dir := t.TempDir()
+		docker := "#!/bin/sh\ncase \"$*\" in *version) ;; *config) echo image: redis ;; image*) " + inspect + " ;; *) exit 1 ;; esac\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte(docker), 0o755))
+		cmd := exec.CommandContext(t.Context(), "docker/set", "up")
+		cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+		said, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		require.Equal(t, told, strings.Contains(string(said), "export REDIS_IMAGE=$(docker/set image)"), "%s", said)
+	}
 }
 
 // The README names the oldest Go that every published module takes, and the one that a checkout needs. Continuous
