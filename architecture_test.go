@@ -131,7 +131,7 @@ var trusted = map[string]string{
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 6030
+const trustedLines = 5855
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
@@ -198,7 +198,7 @@ func TestFilesThatAreNotTrustedMakeNoVote(t *testing.T) {
 		name := strings.TrimSuffix(filepath.Base(file), ".go")
 		if !strings.HasSuffix(name, "_test") && !slices.Contains(strings.Fields(trusted["node"]), name) {
 			text := string(rt.Must(os.ReadFile(file))(t))
-			require.NotRegexp(t, `Outcome = member\.Answered|finish\(.*member\.Answered|\.Push\(|Gen(\+\+| = )|\.(tag|standing) = `, text, file)
+			require.NotRegexp(t, `Outcome = member\.Answered|finish\(.*member\.Answered|\.(complete|Push)\(|Gen(\+\+| = )|\.(tag|standing) = `, text, file)
 			require.NotRegexp(t, `\bsubmit\(0|\.line\.(Again|AddGroup|Take|Give|Pop)\(|\blineUpLocked\(|s\.link\.(write|wire)\b`, text, file)
 		}
 	}
@@ -213,6 +213,7 @@ var barred = []struct{ folder, but, says, pattern string }{
 	{"redlock", "", "books votes", `\.b\.(Answered|YieldAnswered|ClaimAnswered|RaiseAnswered|Pushed|Next|Begin)\(|\.Book\(`},
 	{"redlock", "", "asks for a vote, or gives one up", `\.(Acquire|Wait|WaitFreed|Yield|Raise|Rejoin|Renew|Adopt|Release)\((cmd|b), `},
 	{"redlock", "reads downgrade", "begins a term", `term\.(Part|Succeed)\(`},
+	{"node/internal/guard", "", "gives a member a standing", `Standing\{[^}]|\.(standing|votesFrom|epoch) = `},
 	{"redlock", "", "names an owner", `\.(uuid|number)\b[^(\n]*[^=!<>:]=[^=]`},
 	// look.go changes no vote, and slots.go sees none.
 	{"redlock/internal/core", "readers slots probe", "changes a vote", `\w\.?\w* = |\.(take|drop|Drop|Enter)\(`},

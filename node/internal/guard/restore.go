@@ -21,13 +21,11 @@ func (s *Seat) makeWhole(ctx context.Context, w *restoring, c claim) (m marker, 
 		return m, p, errFew
 	}
 	q := longestOf(max(s.guard.longest(), c.marker.q), sources)
-	if q == c.marker.q { // else nothing is restored yet
+	cmd := s.place().command(liftLua, c.marker.id, millis(q)) // what it adds to the quarantine may be over when it arrives
+	if q == c.marker.q {                                      // else nothing is restored yet
 		if p, err = s.copyAll(ctx, w, c, sources); err != nil {
 			return m, p, err
 		}
-	}
-	cmd := s.place().command(liftLua, c.marker.id, millis(q)) // what it adds to the quarantine may be over when it arrives
-	if q == c.marker.q {
 		cmd = s.place().command(restoreLua, c.marker.id, flag(p.byClock), millis(q))
 	}
 	r, err := s.ask(ctx, w, s, cmd)
