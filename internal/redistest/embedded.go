@@ -185,19 +185,35 @@ func (e *Embedded) ServeTCP(addr string) error {
 	if e.front != nil {
 		return errors.New("redistest: already serving " + e.tcpAddr)
 	}
-	if host, port, err := net.SplitHostPort(addr); err == nil && host == "127.0.0.1" && port == "0" {
-		first, held, err := TakePorts(1) // or somebody may have it when the server starts again
-		if err != nil {
-			return err
-		}
-		addr, e.held = onLoopback(first), held
+	var f *Front
+	var err error
+	if host, port, bad := net.SplitHostPort(addr); bad == nil && host == "127.0.0.1" && port == "0" {
+		f, err = e.listenAnywhere()
+	} else {
+		f, err = e.link.Listen(addr)
 	}
-	f, err := e.link.Listen(addr)
 	if err != nil {
 		return err
 	}
 	e.front, e.tcpAddr = f, f.Addr()
 	return nil
+}
+
+// listenAnywhere listens on a port that stays the server's, or somebody may have it when the server starts again. Whoever looks
+// whether a port is free may have it for a moment: then it is another one.
+func (e *Embedded) listenAnywhere() (f *Front, err error) {
+	for range 10 {
+		first, held, taken := TakePorts(1)
+		if taken != nil {
+			return nil, taken
+		}
+		if f, err = e.link.Listen(onLoopback(first)); err == nil {
+			e.held = held
+			return f, nil
+		}
+		_ = held.Close()
+	}
+	return nil, err
 }
 
 // run executes commands. Owned by the Embedded; ended and awaited by Close.

@@ -19,11 +19,11 @@ var (
 )
 
 // barred says why a member gives no vote that is up, and until when. fit: its quarantine is over.
-func (a Standing) barred(name string, fit bool) (error, time.Time) {
+func (a Standing) barred(name string, fit bool) (until time.Time, err error) {
 	if fit {
-		return fmt.Errorf("%s: it does not vote before a majority of the members was met: %w", name, member.ErrConnecting), time.Time{}
+		return time.Time{}, fmt.Errorf("%s: it does not vote before a majority of the members was met: %w", name, member.ErrConnecting)
 	}
-	return fmt.Errorf("%s: %w", name, &member.QuarantineError{Until: a.votesFrom, Restoring: a.marker.state == forgot}), a.votesFrom
+	return a.votesFrom, fmt.Errorf("%s: %w", name, &member.QuarantineError{Until: a.votesFrom, Restoring: a.marker.state == forgot})
 }
 
 // Event is one step of the restart guard at one member.

@@ -153,7 +153,7 @@ func (a Standing) verdict(name string, up, met bool, now time.Time) (v Verdict) 
 		v.Tag = NoHandOver
 	}
 	if up && !may {
-		v.Barred, v.Quarantine = a.barred(name, fit)
+		v.Quarantine, v.Barred = a.barred(name, fit)
 	}
 	return v
 }
