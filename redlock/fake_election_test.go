@@ -480,6 +480,7 @@ func TestObserverHearsAMajority(t *testing.T) {
 		l := campaign(t, p, "one")
 		require.Equal(t, "one", a.words())
 		watcher.Away(1)
+		time.Sleep(time.Millisecond) // and of this one
 		require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("two")))
 		unlock(t, l)
 		l = campaign(t, p, "three")
