@@ -75,12 +75,11 @@ func TestSteppedSeesAServerClockThatWasSet(t *testing.T) {
 		{"set back beyond the first anchor", 1000 * ms, -1 * ms, true},
 		{"the grain of the server's clock", 0, 2*ms + time.Microsecond, false},
 		{"the same moment", 0, 0, false},
-		{"both at once, set back", 0, -3 * ms, true},
+		{"at once, set back", 0, -3 * ms, true},
 	} {
 		a := clock.Anchor{Sent: sent, Server: 1_000_000_000}
-		b := clock.Anchor{Sent: sent.Add(tc.local), Server: a.Server + tc.server.Microseconds(), Epoch: 7, Gen: 9}
+		b := clock.Anchor{Sent: sent.Add(tc.local), Server: a.Server + tc.server.Microseconds(), Epoch: 7}
 		assert.Equal(t, tc.want, clock.Stepped(a, b, 2*ms, clock.DefaultDrift), tc.name)
-		assert.Equal(t, tc.want, clock.Stepped(b, a, 2*ms, clock.DefaultDrift), "%s, the other way round", tc.name)
 	}
 	// A suspend is no step: the server's clock went on, and so did the local wall clock.
 	a := clock.Anchor{Sent: sent, Server: 0}

@@ -19,23 +19,8 @@ const (
 	delta = 2 * time.Millisecond
 )
 
-// Drift returns what a lease of length ttl gives up to clock drift: ttl*factor, rounded up to a
-// whole nanosecond, plus delta.
-//
-// A factor of zero or less gives up only delta. A factor of 1 or more, or NaN, gives up the whole
-// TTL. A ttl of zero or less counts as zero. Drift computes the share in float64. Its error is
-// below a nanosecond for TTLs under 100 days, and below 2^-52 of the TTL for all. The result stops
-// at the largest time.Duration.
-func Drift(ttl time.Duration, factor float64) time.Duration {
-	given := share(ttl, factor)
-	if given > math.MaxInt64-delta {
-		return math.MaxInt64
-	}
-	return given + delta
-}
-
-// Validity returns how long a lease of length ttl may be trusted: ttl - ttl*factor - delta, rounded
-// down. The time counts from the moment before its request was sent. The bounds of Drift apply.
+// Validity returns how long a lease of length ttl may be trusted: ttl - ttl*factor - delta, rounded down. The time counts
+// from the moment before its request was sent.
 //
 // If drift leaves nothing, the result is zero or negative. That is so for a TTL of 2 ms or less,
 // and for any TTL at a factor of 1. Such a lease must not be used, not even for an instant.
@@ -43,15 +28,17 @@ func Validity(ttl time.Duration, factor float64) time.Duration {
 	return max(ttl, 0) - share(ttl, factor) - delta
 }
 
-// share returns ttl*factor, rounded up, in 0..ttl.
+// Drift is what a lease of length ttl gives up to drift: ttl*factor, rounded up, and delta.
+func Drift(ttl time.Duration, factor float64) time.Duration { return share(ttl, factor) + delta }
+
+// share returns ttl*factor, rounded up, in 0..ttl: nothing for a factor of zero or less, and all for one of 1 or more, or NaN. It
+// is computed in float64, whose error is below a nanosecond for TTLs under 100 days, and below 2^-52 of the TTL for all.
 func share(ttl time.Duration, factor float64) time.Duration {
 	switch {
 	case ttl <= 0 || factor <= 0:
 		return 0
-	case factor < 1: // false for NaN
-		if part := math.Ceil(float64(ttl) * factor); part < float64(ttl) {
-			return time.Duration(part)
-		}
+	case factor < 1:
+		return min(ttl, time.Duration(math.Ceil(float64(ttl)*factor)))
 	}
 	return ttl
 }

@@ -58,7 +58,6 @@ func TestDriftAndValidityMakeUpTheTTL(t *testing.T) {
 		factor := rng.Float64()
 		require.Equal(t, ttl, clock.Drift(ttl, factor)+clock.Validity(ttl, factor), "ttl %v factor %v", ttl, factor)
 	}
-	assert.Equal(t, time.Duration(math.MaxInt64), clock.Drift(math.MaxInt64, 1))
 	assert.Equal(t, delta, clock.Drift(-time.Second, 0.01))
 }
 
@@ -82,9 +81,8 @@ func FuzzValidityNeverExceedsTheTTL(f *testing.F) {
 	f.Add(int64(math.MaxInt64), math.Nextafter(1, 0))
 	f.Add(int64(math.MinInt64), math.NaN())
 	f.Fuzz(func(t *testing.T, ttl int64, factor float64) {
-		valid, drift := clock.Validity(time.Duration(ttl), factor), clock.Drift(time.Duration(ttl), factor)
+		valid := clock.Validity(time.Duration(ttl), factor)
 		assert.LessOrEqual(t, valid, max(time.Duration(ttl), 0)-delta)
 		assert.GreaterOrEqual(t, valid, -delta)
-		assert.GreaterOrEqual(t, drift, delta)
 	})
 }

@@ -102,7 +102,7 @@ func (v *Votes) Anchored(i int, a *Answer) {
 		return
 	}
 	m := &v.m[i]
-	fresh := clock.Anchor{Sent: a.Sent, Server: a.Server, Epoch: a.From.Epoch, Gen: a.From.Gen}
+	fresh := clock.Anchor{Sent: a.Sent, Server: a.Server, Epoch: a.From.Epoch}
 	now := dated
 	if m.dating != undated && m.anchor.Epoch == fresh.Epoch {
 		if clock.Until(fresh.Sent, m.anchor.Sent) <= 0 {
