@@ -212,7 +212,7 @@ var barred = []struct{ folder, but, says, pattern string }{
 	{"redlock", "", "opens votes, or makes what trusted files make of what members say", `(core|wait)\.Probe|core\.\w+\{`},
 	{"redlock", "", "books votes", `\.b\.(Answered|YieldAnswered|ClaimAnswered|RaiseAnswered|Pushed|Next|Begin)\(|\.Book\(`},
 	{"redlock", "", "asks for a vote, or gives one up", `\.(Acquire|Wait|WaitFreed|Yield|Raise|Rejoin|Renew|Adopt|Release)\((cmd|b), `},
-	{"redlock", "reads downgrade", "begins a term", `term\.(Part|Succeed)\(`},
+	{"redlock", "tenure downgrade", "begins a term", `term\.(Part|Succeed)\(`},
 	{"node/internal/guard", "", "gives a member a standing", `Standing\{[^}]|\.(standing|votesFrom|epoch) = `},
 	{"redlock", "", "names an owner", `\.(uuid|number)\b[^(\n]*[^=!<>:]=[^=]`},
 	// look.go changes no vote, and slots.go sees none.
@@ -247,14 +247,14 @@ var layers = map[string]struct {
 		"target parse link dialer tls dial query sentinel owed node session published ack pulse send hear write join submit repair " +
 		"inbox read down shared pay host renewal failover introduce handshake supervise"}}, 6},
 	"redlock": {[]group{
-		{"words", "doc name errors concurrent tracer callbacks config lines"},
-		{"engine", "naming client traced states reasons hold lease kind leaseplan options leasehandle holding kept " +
-			"teller unlock owners leaseheap keeper rejoin renewaltrace renewal renewed extend bond link interop attempt " +
+		{"words", "doc name errors concurrent tracer callbacks config"},
+		{"engine", "naming client traced states reasons hold lease kind leaseplan options leasehandle kept site holding tenure " +
+			"teller unlock owners leaseheap keeper rejoin renewaltrace renewal renewed extend bond share link interop attempt " +
 			"nested who watch obtain leases handoff"},
 		{"kinds", "mutex multi downgrade reads rwmutex limit permits semaphore latchround latch barrier election " +
 			"observe"},
 		{"facade", "members admin stats lifetime open"},
-	}, 8},
+	}, 9},
 }
 
 type group struct{ name, files string }

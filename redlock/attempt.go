@@ -312,7 +312,7 @@ func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 		a.abandon()
 		return nil, &keyError{op: opAcquire, key: l.key, err: ErrClosed}
 	}
-	a.c.owners.put(l)
+	ownersOf.of(a.c).put(l)
 	a.terms.kind.held(l)
 	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.own.Votes() <= a.c.need && len(a.c.members) > 1 {
 		a.c.log.Debug("held by a bare majority", "key", logged(l.key), "token", l.token)

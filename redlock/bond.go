@@ -9,7 +9,7 @@ func (alone) expire(l *lease) { l.lose(l.lapsed()) }
 
 func (alone) forget(l *lease) {
 	l.c.keeper.remove(l)
-	l.c.owners.remove(l)
+	ownersOf.of(l.c).remove(l)
 }
 
 func (alone) renewed(time.Time) {}

@@ -30,9 +30,7 @@ type Client struct {
 	rounds        quorum.Rounds
 	buffers       sync.Pool // *[]byte for encoding
 	holds         holds
-	lines         lines
 	noQuorumSince noQuorumSince
-	owners        owners
 	kept          []any // see keep
 	keeper        keeper
 	notifier      notifier
@@ -81,13 +79,6 @@ func (c *Client) buffer() *[]byte {
 	}
 	b := make([]byte, 0, 512)
 	return &b
-}
-
-// contended notes that a name was seen to be another's, and has the keeper forget it in time.
-func (c *Client) contended(name string, at time.Time) {
-	if c.lines.contended(name, at) {
-		c.keeper.awake()
-	}
 }
 
 // changed returns a channel that is closed at the next change of a member.

@@ -52,7 +52,7 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if !l.c.keeper.add(down) {
 		return nil, &keyError{op: opDowngrade, key: l.key, err: ErrClosed}
 	}
-	l.c.owners.put(down)
+	ownersOf.of(l.c).put(down)
 	_, _ = r.Wait(ctx, r.Sent, l.c.cfg.MemberTimeout)
 	return &down.own, nil
 }

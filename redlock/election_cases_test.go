@@ -23,7 +23,7 @@ import (
 func TestElectionScriptsDoWhatTheProtocolSays(t *testing.T) {
 	onCases(t, "election/*", func(s *scripted, lines []cases.Line) {
 		p := &scriptPlay{T: s.T}
-		p.site = &electionSite{serverSite{s}, p}
+		p.stage = &electionSite{serverSite{s}, p}
 		p.play(lines)
 	})
 }

@@ -95,7 +95,7 @@ func (k *keeper) run() {
 			continue
 		}
 		owed = nil
-		k.c.lines.sweep(now)
+		sitesOf.of(k.c).sweep(now)
 		if sleep, ok := k.arm(time.Now()); ok {
 			timer.Reset(sleep)
 		} else {
@@ -222,7 +222,7 @@ func (k *keeper) arm(now time.Time) (time.Duration, bool) {
 		sleep = max(0, min(lookAgain, clock.Until(k.leases[0].due, now)))
 	case used:
 		sleep = lookAgain
-	case k.c.lines.empty():
+	case sitesOf.of(k.c).empty():
 		k.armed = time.Time{}
 		return 0, false
 	}

@@ -293,7 +293,7 @@ func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
 		require.Equal(t, contendedFor, due())
 		time.Sleep(contendedFor)
 		synctest.Wait()
-		require.True(t, c.lines.empty())
+		require.True(t, sitesOf.of(c).empty())
 	})
 }
 

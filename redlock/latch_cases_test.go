@@ -26,7 +26,7 @@ import (
 func TestLatchScriptsDoWhatTheProtocolSays(t *testing.T) {
 	onCases(t, "latch/*", func(s *scripted, lines []cases.Line) {
 		p := &scriptPlay{T: s.T}
-		p.site = newLatchSite(s, p)
+		p.stage = newLatchSite(s, p)
 		p.play(lines)
 	})
 }

@@ -23,10 +23,10 @@ import (
 func TestLeaseThatEndsWhileItIsMadeIsNotKeptForItsOwner(t *testing.T) {
 	c := Agreed(t, &Yes{})
 	l := rt.Must(c.Mutex("k", As("me")).Lock(t.Context()))(t)
-	require.Len(t, c.owners.m, 1)
+	require.Len(t, ownersOf.of(c).m, 1)
 	require.NoError(t, l.Unlock(t.Context()))
-	c.owners.put(l.lease) // as Lock does, a moment after the lease can be ended
-	require.Empty(t, c.owners.m)
+	ownersOf.of(c).put(l.lease) // as Lock does, a moment after the lease can be ended
+	require.Empty(t, ownersOf.of(c).m)
 }
 
 // The timer that ends a lease may be late, after a suspend: the renewal itself looks at the clock.

@@ -293,7 +293,7 @@ func (g *gathering) heldBehind(j int) (name string, behind bool) {
 		if i > j && p.lease != nil && p.again {
 			return p.want.name, true
 		}
-		if name, behind = p.c.owners.behind(g.parts[j].want.name, p.terms.as); behind {
+		if name, behind = ownersOf.of(p.c).behind(g.parts[j].want.name, p.terms.as); behind {
 			return name, true
 		}
 	}

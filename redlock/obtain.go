@@ -179,7 +179,7 @@ func (w *want) mayReenter() bool { return w.terms.as != "" }
 
 // again gets a lock by re-entry. An owner that has a lease beside others cannot get one alone.
 func (c *Client) again(w *want) (*Lease, error) {
-	l, held := c.owners.again(w.name, w.terms.as, w.terms.kind.together)
+	l, held := ownersOf.of(c).again(w.name, w.terms.as, w.terms.kind.together)
 	if held && l == nil {
 		return nil, &keyError{op: w.op, key: w.name, err: ErrUpgrade}
 	}
@@ -198,7 +198,7 @@ func (w *want) slot(c *Config) uint16 {
 // standInLine waits for the caller's turn among the callers of this process.
 func (c *Client) standInLine(ctx context.Context, w *want) (p *place, contended bool, err error) {
 	line, width := w.line()
-	p, contended, err = c.lines.enter(ctx, line, width, c.closed)
+	p, contended, err = sitesOf.of(c).enter(ctx, line, width, c.closed)
 	switch {
 	case errors.Is(err, ErrClosed):
 		err = &keyError{op: w.op, key: w.name, err: ErrClosed}
@@ -211,13 +211,13 @@ func (c *Client) standInLine(ctx context.Context, w *want) (p *place, contended 
 // stepIntoLine takes the caller's turn if it comes at once.
 func (c *Client) stepIntoLine(w *want) bool {
 	line, width := w.line()
-	return c.lines.enterNow(line, width)
+	return sitesOf.of(c).enterNow(line, width)
 }
 
 // leaveLine gives up the caller's turn.
 func (c *Client) leaveLine(w *want, p *place) {
 	line, _ := w.line()
-	c.lines.leave(line, p)
+	sitesOf.of(c).leave(line, p)
 }
 
 // line is where a caller stands, and how many of those in it ask the members at a time. Callers of

@@ -11,6 +11,8 @@ type owners struct {
 	m  map[[2]string]*lease
 }
 
+var ownersOf = keep[owners]()
+
 // again counts a re-entry, if an owner (As) holds the lock of a name through this client. If that
 // lease is held beside others, and the owner asks for one that is not, held is true without a
 // lease.

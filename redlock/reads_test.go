@@ -39,7 +39,7 @@ func TestSharedReadCostsItsLeaseAlone(t *testing.T) {
 
 func TestMajorityMustSayThatNobodyWaits(t *testing.T) {
 	_, first := shared(t, &Yes{})
-	h := first.hold.terms.extra.(*readHold)
+	h := first.hold.terms.extra.(*tenure)
 	before := h.seen
 	says := func(member int, word int64, sent time.Time) { readWord(first.hold, member, word, sent) }
 	h.c.need = 2
@@ -54,14 +54,14 @@ func TestMajorityMustSayThatNobodyWaits(t *testing.T) {
 	says(2, script.NobodyWaits, two)
 	require.Equal(t, two, h.seen)
 	says(0, script.Closed, one)
-	require.Empty(t, h.shard.m, "once is enough of the contrary")
+	require.Nil(t, h.site, "once is enough of the contrary")
 	h.c.need = 1
 	require.NoError(t, first.Unlock(t.Context()))
 }
 
 func TestShareEndsInTheInstantOfItsHold(t *testing.T) {
 	_, first := shared(t, &Yes{})
-	all := first.hold.terms.extra.(*readHold).lease
+	all := first.hold.terms.extra.(*tenure).lease
 	all.mu.Lock()
 	all.term.End(&LostError{LockName: LockName{Key: "k"}, Reason: LostRefused}, time.Now())
 	all.mu.Unlock()
@@ -69,10 +69,10 @@ func TestShareEndsInTheInstantOfItsHold(t *testing.T) {
 	require.ErrorIs(t, first.Err(), ErrLost)
 
 	rw, second := shared(t, &Yes{})
-	h := second.hold.terms.extra.(*readHold)
+	h := second.hold.terms.extra.(*tenure)
 	h.lease.lose(LostRefused)
 	require.ErrorIs(t, second.Err(), ErrLost)
-	require.Empty(t, h.shard.m, "nobody comes to it any more")
+	require.Nil(t, h.site, "nobody comes to it any more")
 	require.NoError(t, rt.Must(rw.RLock(t.Context()))(t).Unlock(t.Context()))
 }
 
@@ -128,7 +128,7 @@ func TestUsersOfHoldsBesideEverythingElse(t *testing.T) {
 	looks.Wait()
 	require.Zero(t, c.Stats()[KindRead].Held)
 	require.Equal(t, member.Called(script.RWRead), member.Called(script.RWRelease), "each hold was released once")
-	for i := range readsOf.of(c).shards {
-		require.Empty(t, readsOf.of(c).shards[i].m)
+	for i := range sitesOf.of(c).shards {
+		require.Empty(t, sitesOf.of(c).shards[i].m)
 	}
 }

@@ -24,7 +24,7 @@ func TestReadWriteScriptsDoWhatTheProtocolSays(t *testing.T) {
 	onCases(t, "rw/*", func(s *scripted, lines []cases.Line) {
 		site := &rwSite{serverSite{s}}
 		site.as("writer")
-		(&scriptPlay{T: s.T, site: site}).play(lines)
+		(&scriptPlay{T: s.T, stage: site}).play(lines)
 	})
 }
 

@@ -37,7 +37,7 @@ func TestBatchesDoWhatTheProtocolSays(t *testing.T) {
 func everyCase(t *testing.T, file string, joined bool) {
 	onCases(t, file, func(s *scripted, lines []cases.Line) {
 		s.joined = joined
-		(&scriptPlay{T: s.T, site: &serverSite{s}}).play(lines)
+		(&scriptPlay{T: s.T, stage: &serverSite{s}}).play(lines)
 	})
 }
 
@@ -56,8 +56,8 @@ func onCases(t *testing.T, file string, play func(s *scripted, lines []cases.Lin
 	})
 }
 
-// site is where scripts are called.
-type site interface {
+// stage is where scripts are called.
+type stage interface {
 	now() int64 // its clock, µs
 	sleep(d time.Duration)
 	call(c scriptCall) scriptReply
@@ -81,7 +81,7 @@ type keysOf struct {
 // scriptPlay plays the lines of one case.
 type scriptPlay struct {
 	*testing.T
-	site
+	stage
 	line   cases.Line
 	tag    string
 	fair   bool // the calls are those of a fair lock
@@ -251,7 +251,7 @@ func (p *scriptPlay) event(word string, args []string) string {
 	case "unchanged":
 		require.Equal(p, p.before, p.all(), "%v", p.line)
 	case "reader", "mutex": // who asks, for one call
-		rw := p.site.(interface{ as(whose string) })
+		rw := p.stage.(interface{ as(whose string) })
 		defer func(fair bool) { p.fair = fair; rw.as("writer") }(p.fair)
 		p.fair = false
 		rw.as(word)

@@ -24,7 +24,7 @@ import (
 func TestScriptsOfTheSemaphoreDoWhatTheProtocolSays(t *testing.T) {
 	onCases(t, "sem/*", func(s *scripted, lines []cases.Line) {
 		p := permitsOf(s)
-		play := &scriptPlay{T: s.T, site: &serverSite{s}, values: map[string]int64{}}
+		play := &scriptPlay{T: s.T, stage: &serverSite{s}, values: map[string]int64{}}
 		for _, line := range lines {
 			play.line = line
 			got := p.event(play, line.Words[0], line.Words[1:])

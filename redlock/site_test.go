@@ -12,7 +12,7 @@ import (
 // queue lets callers stand in one line, and notes whose turn begins.
 type queue struct {
 	t      *testing.T
-	lines  lines
+	sites  sites
 	turns  []string // since they were looked at last
 	places map[string]*place
 	giveUp map[string]context.CancelFunc
@@ -27,7 +27,7 @@ func (q *queue) enter(who string, width int) {
 	ctx, cancel := context.WithCancel(q.t.Context())
 	q.giveUp[who] = cancel
 	go func() {
-		p, _, err := q.lines.enter(ctx, "k", width, nil)
+		p, _, err := q.sites.enter(ctx, "k", width, nil)
 		if err == nil {
 			q.places[who] = p
 			q.turns = append(q.turns, who)
@@ -37,7 +37,7 @@ func (q *queue) enter(who string, width int) {
 }
 
 func (q *queue) leave(who string) {
-	q.lines.leave("k", q.places[who])
+	q.sites.leave("k", q.places[who])
 	synctest.Wait()
 }
 
@@ -68,7 +68,7 @@ func TestLineHasAsManyTurnsAsItIsWide(t *testing.T) {
 				q.leave(who)
 				require.Equal(t, tc.then[i], q.begun(), "after %s", who)
 			}
-			require.Empty(t, q.lines.shard("k").m, "nobody stands there")
+			require.Empty(t, q.sites.shard("k").m, "nobody stands there")
 		}))
 	}
 }

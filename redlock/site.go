@@ -1,0 +1,209 @@
+package redlock
+
+import (
+	"context"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redquorum/redquorum/clock"
+)
+
+// sites are what a client has and wants of each name: a line of its callers, and the holds that they
+// have together. A kind of lock says how many of a line ask the members at a time: the width. A mutex
+// has a width of 1, so that the members see one registered attempt per process and name besides the
+// holder. Without lines, a process with many callers would crowd out the others, and a herd of its own
+// callers would split the votes.
+type sites struct {
+	seed   maphash.Seed
+	once   sync.Once
+	marked atomic.Int64 // names that are contended
+	shards [32]siteShard
+}
+
+// siteShard guards its sites, and the places and the tenures there.
+type siteShard struct {
+	mu    sync.Mutex
+	m     map[string]*site
+	spare *site // one that is used again: a name that nobody else wants costs no memory
+}
+
+// site is that of one name.
+type site struct {
+	busy      int       // callers whose turn it is
+	places    []*place  // of the callers behind those
+	contended time.Time // when the lock was last seen to be another's
+	open      []*tenure // that others of the client may join
+}
+
+var sitesOf = keep[sites]()
+
+// place is that of a caller who waits for others of its client: in the line, or until they have formed
+// a tenure. A caller whose turn came at once has none.
+type place struct {
+	turn  chan struct{} // closed when the caller is to go on
+	width int           // in a line that is when fewer callers than this have their turn, and nobody stands before it
+	terms *terms
+	ctx   context.Context
+	share *share // of what others have formed; nil: it is the caller's turn
+}
+
+// contendedFor is how long a name counts as contended after it was seen to be: the next caller then
+// registers at once instead of asking first.
+const contendedFor = time.Second
+
+func (l *sites) shard(name string) *siteShard {
+	l.once.Do(func() { l.seed = maphash.MakeSeed() })
+	return &l.shards[maphash.String(l.seed, name)%uint64(len(l.shards))]
+}
+
+// enter joins the line of a name and waits for the caller's turn, which lasts until leave. It begins
+// when nobody stands before the caller and fewer than width callers have their turn. A caller with a
+// greater width may join later. contended says whether others want the lock. An error is
+// ctx's, or ErrClosed.
+func (l *sites) enter(ctx context.Context, name string, width int, closed <-chan struct{}) (p *place, contended bool, err error) {
+	sh := l.shard(name)
+	sh.mu.Lock()
+	s := sh.site(name)
+	if len(s.places) == 0 && s.busy < width {
+		s.busy++
+		contended = !s.contended.IsZero() && clock.Elapsed(s.contended, time.Now()) < contendedFor
+		sh.mu.Unlock()
+		return nil, contended, nil
+	}
+	p = &place{turn: make(chan struct{}), width: width}
+	s.places = append(s.places, p)
+	sh.mu.Unlock()
+	if err = p.wait(ctx, closed); err == nil {
+		return p, true, nil
+	}
+	l.leave(name, p)
+	return nil, true, err
+}
+
+// wait waits until the caller is to go on. An error is ctx's, or ErrClosed.
+func (p *place) wait(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-p.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-closed:
+		return ErrClosed
+	}
+}
+
+// enterNow is enter for a caller who does not stand in line. ok says whether its turn has come.
+func (l *sites) enterNow(name string, width int) (ok bool) {
+	sh := l.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	s := sh.site(name)
+	if ok = len(s.places) == 0 && s.busy < width; ok {
+		s.busy++
+	}
+	return ok
+}
+
+// leave gives up a place, or the turn if it has come. Then the turn begins of those behind it that
+// fit in.
+func (l *sites) leave(name string, p *place) {
+	sh := l.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	s := sh.m[name]
+	if i := slices.Index(s.places, p); i >= 0 {
+		s.places = slices.Delete(s.places, i, i+1)
+	} else {
+		s.busy--
+	}
+	s.advance()
+	sh.forget(name, s)
+}
+
+// advance begins the turn of the first in line while it fits in. Nobody passes it. The mutex of the
+// shard is held.
+func (s *site) advance() {
+	n := 0
+	for ; n < len(s.places) && s.busy < s.places[n].width; n++ {
+		s.busy++
+		close(s.places[n].turn)
+	}
+	s.places = slices.Delete(s.places, 0, n)
+}
+
+// site returns that of a name, made if need be. mu is held.
+func (sh *siteShard) site(name string) *site {
+	s := sh.m[name]
+	if s == nil {
+		if sh.m == nil {
+			sh.m = make(map[string]*site)
+		}
+		if s = sh.spare; s == nil {
+			s = &site{}
+		}
+		sh.spare = nil
+		sh.m[name] = s
+	}
+	return s
+}
+
+// forget drops a site of which there is nothing to say. mu is held.
+func (sh *siteShard) forget(name string, s *site) {
+	if s.busy > 0 || len(s.open) > 0 || !s.contended.IsZero() {
+		return
+	}
+	delete(sh.m, name)
+	if cap(s.places) <= keepPlaces {
+		sh.spare = s
+	}
+}
+
+// keepPlaces bounds the memory of a site that is kept to be used again.
+const keepPlaces = 16
+
+// contended notes that a name was seen to be another's, and reports whether that is news.
+func (l *sites) contended(name string, at time.Time) bool {
+	sh := l.shard(name)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	s := sh.site(name)
+	news := s.contended.IsZero()
+	s.contended = at
+	if news {
+		l.marked.Add(1)
+	}
+	return news
+}
+
+// contended notes that a name was seen to be another's, and has the keeper forget it in time.
+func (c *Client) contended(name string, at time.Time) {
+	if sitesOf.of(c).contended(name, at) {
+		c.keeper.awake()
+	}
+}
+
+// empty reports whether there is nothing to sweep.
+func (l *sites) empty() bool { return l.marked.Load() == 0 }
+
+// sweep forgets names that are no longer contended.
+func (l *sites) sweep(now time.Time) {
+	if l.empty() {
+		return
+	}
+	for i := range l.shards {
+		sh := &l.shards[i]
+		sh.mu.Lock()
+		for name, s := range sh.m {
+			if s.contended.IsZero() || clock.Elapsed(s.contended, now) < contendedFor {
+				continue
+			}
+			s.contended = time.Time{}
+			l.marked.Add(-1)
+			sh.forget(name, s)
+		}
+		sh.mu.Unlock()
+	}
+}
