@@ -48,7 +48,7 @@ var walls = []struct {
 	{"fence/fencesql", []string{"fence"}, false},
 	{"fence/fenceredis", []string{"fence", "slot"}, true},
 	{"node/internal/guard", []string{"clock", "internal/duration", "internal/resp", "member", "slot"}, true},
-	{"node/internal/line", []string{"internal/ability", "internal/resp", "member", "node/internal/guard", "slot"}, true},
+	{"node/internal/line", []string{"internal/ability", "internal/resp", "member", "node/internal/guard"}, true},
 	{"node", []string{"internal/ability", "internal/duration", "internal/printable", "internal/resp", "member", "node/internal/guard", "node/internal/line", "slot"}, false},
 	{"cluster", []string{"internal/ability", "internal/resp", "internal/topology", "member", "node", "slot"}, false},
 	{"redlock/internal/permit", nil, true},

@@ -23,5 +23,5 @@ func (s *session) groupsLocked(calls []*member.Call) bool {
 			return false
 		}
 	}
-	return !s.apart && len(calls) > 1 && len(calls) <= line.Most
+	return !s.apart && len(calls) <= line.Most
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -44,6 +45,9 @@ func TestParse(t *testing.T) {
 	} {
 		r, rest, err := parse(tc.in + ":rest\r\n")
 		require.True(t, err == nil && show(r) == tc.want && rest == ":rest\r\n", "%q = %s, rest %q, %v", tc.in, show(r), rest, err)
+	}
+	for n := range 1200 {
+		require.Equal(t, []string{strings.Repeat("x", n)}, wordsOf(t, resp.Command(strings.Repeat("x", n))))
 	}
 }
 

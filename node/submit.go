@@ -68,7 +68,7 @@ func (s *session) submitLocked(note uint8, calls []*member.Call) error {
 	if looks && note == 0 {
 		s.lookLocked(now)
 	}
-	if s.groupsLocked(calls) {
+	if len(calls) > 1 && s.groupsLocked(calls) {
 		s.line.AddGroup(calls, now.state.Brief, now.tag)
 	} else {
 		for _, c := range calls {

@@ -6,17 +6,24 @@ import "strconv"
 
 // AppendArray opens a command of n arguments.
 func AppendArray(b []byte, n int) []byte {
-	b = append(b, '*')
-	b = strconv.AppendInt(b, int64(n), 10)
+	return AppendHead(b, '*', n)
+}
+
+// AppendHead adds what says how long something is: most is shorter than 100.
+func AppendHead(b []byte, kind byte, n int) []byte {
+	switch {
+	case n < 10:
+		return append(b, kind, '0'+byte(n), '\r', '\n')
+	case n < 100:
+		return append(b, kind, '0'+byte(n/10), '0'+byte(n%10), '\r', '\n')
+	}
+	b = strconv.AppendInt(append(b, kind), int64(n), 10)
 	return append(b, '\r', '\n')
 }
 
 // AppendBulk adds one argument.
 func AppendBulk[T string | []byte](b []byte, s T) []byte {
-	b = append(b, '$')
-	b = strconv.AppendInt(b, int64(len(s)), 10)
-	b = append(b, '\r', '\n')
-	b = append(b, s...)
+	b = append(AppendHead(b, '$', len(s)), s...)
 	return append(b, '\r', '\n')
 }
 

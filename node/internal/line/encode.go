@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"crypto/sha1"
 	"encoding/hex"
-	"strconv"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
-	hashslot "github.com/redquorum/redquorum/slot"
 )
 
 const (
@@ -79,13 +77,13 @@ var emptyBulk = []byte("$0\r\n\r\n")
 // kindsOf tells the script that carries calls what each of them is. fresh is how many are acquires
 // without Repeated, freed how many are releases, lean how many of these are lean, and again how many have Again.
 func kindsOf(kinds []byte, calls []*member.Call, sharded, chained bool) (fresh, freed, lean, again int) {
-	var seen [hashslot.Count / 64]uint64
+	var seen [32]uint64 // by slot, and slots that share a bit count as one: Repeated is never wrong
 	var ttl []byte
 	for i, c := range calls {
 		last := c.Cmd[c.Marks.Last:]
 		bit := uint64(1) << (c.Slot % 64)
-		before := seen[c.Slot/64]&bit != 0
-		seen[c.Slot/64] |= bit
+		before := seen[c.Slot/64%32]&bit != 0
+		seen[c.Slot/64%32] |= bit
 		kind := c.Item.Kind
 		if kind == resp.ReleaseItem {
 			freed++
@@ -157,8 +155,6 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained b
 			}
 		}
 	}
-	var slots [Most * resp.SlotWidth]byte
-	listed := slots[:0]
 	for i, c := range calls {
 		if isFresh(kinds[i]) {
 			continue
@@ -169,11 +165,6 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained b
 		}
 		if kinds[i] == resp.ReleaseItem {
 			b = append(b, c.Cmd[c.Marks.Lean:c.Marks.Args]...)
-		}
-		end := len(listed) + resp.SlotWidth
-		listed = strconv.AppendUint(listed, uint64(c.Slot), 10)
-		for len(listed) < end {
-			listed = append(listed, ' ')
 		}
 	}
 	if !sharded {
@@ -191,8 +182,14 @@ func appendJoined(b []byte, calls []*member.Call, tag string, sharded, chained b
 		}
 		b = append(b, c.Cmd[c.Marks.Owner:end]...)
 	}
-	b = resp.AppendBulk(b, listed)
-	return resp.AppendBulk(b, tag)
+	b = resp.AppendHead(b, '$', resp.SlotWidth*(len(calls)-fresh))
+	for i, c := range calls {
+		if !isFresh(kinds[i]) {
+			bucket := c.Cmd[int(c.Marks.Args)+len("$5\r\n") : int(c.Marks.Owner)-len("\r\n")]
+			b = append(append(b, bucket...), "      "[:resp.SlotWidth-len(bucket)]...)
+		}
+	}
+	return resp.AppendBulk(append(b, '\r', '\n'), tag)
 }
 
 // Size is about how many bytes a call is that travels alone.
