@@ -87,25 +87,21 @@ func (h *hold) next(s *wait.Step) (now time.Time) {
 	return now
 }
 
-// book books an answer to a question about votes, and writes what it says into a.
-func (h *hold) book(a *wait.Answer, r *quorum.Round, c *member.Call) (v quorum.Vote) {
-	i := c.Index
-	h.decode(a, r, c)
-	h.mu.Lock()
+// bookLocked books an answer to a question about votes.
+func (h *hold) bookLocked(a *wait.Answer, r *quorum.Round, c *member.Call) quorum.Vote {
 	switch r.Op {
 	case opAcquire, opWait:
-		v = h.b.Answered(i, a)
+		return h.b.Answered(c.Index, a)
 	case opYield:
-		v = h.b.YieldAnswered(i, a)
+		return h.b.YieldAnswered(c.Index, a)
 	case opClaim:
-		v = h.b.ClaimAnswered(i, a)
+		return h.b.ClaimAnswered(c.Index, a)
 	case opRaise:
-		v = h.b.RaiseAnswered(i, a)
+		return h.b.RaiseAnswered(c.Index, a)
 	case opRelease:
-		v = wait.VoteOf(c.Outcome, h.b.ReleaseAnswered(i, a))
+		return wait.VoteOf(c.Outcome, h.b.ReleaseAnswered(c.Index, a))
 	}
-	h.mu.Unlock()
-	return v
+	return quorum.Open
 }
 
 // decode writes into a what a member answered, as the ballot takes it. No vote is trusted for longer than MaxTTL, which members in

@@ -15,8 +15,9 @@ import (
 // Judge books an answer, on the goroutine that read it, and does what follows from it.
 func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 	var a wait.Answer
-	v := h.book(&a, r, c)
+	h.decode(&a, r, c)
 	h.mu.Lock()
+	v := h.bookLocked(&a, r, c)
 	_, late := h.b.Late(c.Index)
 	wake := h.wake
 	h.settledLocked()
@@ -35,7 +36,9 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 		h.followed(a.Next)
 	}
 	signal(wake)
-	h.c.requested(h.traced.of(r.Op), h.lock(), r, c)
+	if h.c.trace.Request != nil {
+		h.c.requested(h.traced.of(r.Op), h.lock(), r, c)
+	}
 	return v
 }
 
