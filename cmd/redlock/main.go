@@ -67,7 +67,7 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 	}
 	_, _ = fmt.Fprintf(stderr, "redlock: %s%s\n", strings.TrimPrefix(err.Error(), "redlock: "), withheld(code))
 	if usage != nil {
-		_, _ = fmt.Fprintln(stderr, "Run \"redlock help\" for usage.")
+		_, _ = fmt.Fprintf(stderr, "Run \"%s\" for usage.\n", strings.Replace(strings.TrimSuffix(cmd.CommandPath(), " help"), "redlock", "redlock help", 1))
 	}
 	return code
 }
@@ -94,9 +94,9 @@ func (e *misuse) Unwrap() error { return e.error }
 func oneKey(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
-		return fmt.Errorf("no key: usage: redlock %s", cmd.Use)
+		return fmt.Errorf("no key: usage: %s %s", cmd.Parent().CommandPath(), cmd.Use)
 	case len(args) > 1:
-		return fmt.Errorf("%q is too much, because %s takes one key: usage: redlock %s", args[1], cmd.Name(), cmd.Use)
+		return fmt.Errorf("%q is too much, because %s takes one key: usage: %s %s", args[1], cmd.Name(), cmd.Parent().CommandPath(), cmd.Use)
 	}
 	return nil
 }
@@ -143,11 +143,13 @@ code of their command: see there.`,
   eval "$(redlock nodes up)"                       three local members, and REDLOCK_MEMBERS
   redlock run nightly --wait 0 -- ./nightly.sh     run a command while holding a lock
   redlock doctor                                   is this set of members fit to lock?`,
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(newDemo(runDemo), newRun(), newHold(), newAcquire(), newExtend(), newRelease(),
 		newLatch(), newSemaphore(), newLead(), newLeader(), newInspect(), newLs(), newWatch(), newToken(), newDoctor(), newInit(), newNodes(), newBench(), newVersion())
@@ -165,6 +167,18 @@ code of their command: see there.`,
 	}
 	mark(root)
 	return root
+}
+
+// noCommand refuses a word that is no command, and says which may be meant.
+func noCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	meant := ""
+	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
+		meant = " (did you mean " + strings.Join(near, " or ") + "?)"
+	}
+	return fmt.Errorf("unknown command %q for %q%s", args[0], root.CommandPath(), meant)
 }
 
 // helpTopic accepts the words that name a command.

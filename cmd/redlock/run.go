@@ -89,8 +89,10 @@ func (w *waiting) patience() (time.Duration, error) {
 		d = 0
 	case w.wait != "forever":
 		var err error
-		if d, err = time.ParseDuration(w.wait); err != nil || d < 0 {
-			return 0, usage("--wait must be 0, a duration such as 30s, or forever")
+		if d, err = settings.Duration(w.wait); err != nil {
+			return 0, usage("--wait: %q %w; it takes a duration, 0 or forever", w.wait, err)
+		} else if d < 0 {
+			return 0, usage("--wait: %q is less than 0; it takes a duration, 0 or forever", w.wait)
 		}
 	}
 	if w.elect != nil && d == 0 {

@@ -88,14 +88,26 @@ func text(name, kind, help string, field func(*Settings) *string) Option {
 func duration(name, def, help string, field func(*Settings) *time.Duration) Option {
 	return Option{Name: name, Kind: "duration", Help: help, Default: def,
 		set: func(s *Settings, v string) error {
-			d, err := time.ParseDuration(v)
+			d, err := Duration(v)
 			if err != nil {
-				return errors.New("is not a duration such as 30s")
+				return err
 			}
 			*field(s) = d
 			return nil
 		},
 		show: func(s *Settings) string { return field(s).String() }}
+}
+
+// Duration reads a duration. An error says what is wrong with the value, and does not quote it.
+func Duration(v string) (time.Duration, error) {
+	d, err := time.ParseDuration(v)
+	if _, number := strconv.ParseFloat(v, 64); err != nil && number == nil {
+		return 0, errors.New("has no unit: write 30s, 5m or 1h")
+	}
+	if err != nil {
+		return 0, errors.New("is not a duration such as 30s")
+	}
+	return d, nil
 }
 
 // Options lists every setting, in the order of the help.

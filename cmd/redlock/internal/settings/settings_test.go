@@ -137,7 +137,7 @@ func TestMistakes(t *testing.T) {
 		{env: []string{"REDLOCK_TTL", "1h"}, want: "raise --max-ttl"},
 		{env: []string{"REDLOCK_MEMBERS", "redis://a:1;redis://b:2"}, want: "separated by commas"},
 		{env: []string{"REDLOCK_MEMBERS", "redis-cluster://h,h"}, want: "names a host twice"},
-		{flags: map[string]string{"ttl": "x"}, want: "--ttl", flag: true},
+		{flags: map[string]string{"ttl": "5"}, want: "--ttl: the value has no unit", flag: true},
 		{flags: map[string]string{"username": "u"}, want: "no password", flag: true},
 		{env: []string{"REDLOCK_PASSWORD", "p", "REDLOCK_PASSWORD_FILE", empty}, want: "choose one"},
 		{env: []string{"REDLOCK_PASSWORD_FILE", empty}, want: "first line is empty"},
