@@ -25,6 +25,7 @@ type common struct {
 	aside   bool // who logs never waits for whoever reads it
 	json    bool
 	takes   bool          // it takes leases of --ttl
+	exact   bool          // and not of less, where members know less and nobody gave --ttl
 	atLeast time.Duration // that run holds its locks for
 	given   map[string]string
 	loaded  *settings.Settings

@@ -76,7 +76,7 @@ const leaseHelp = `The command reads the lease from REDLOCK_LEASE, or from --lea
 lease is the authority to release the lock, so keep it from other users.`
 
 func newAcquire() *cobra.Command {
-	c := common{takes: true}
+	c := common{takes: true, exact: true}
 	var w waiting
 	format := "env"
 	cmd := &cobra.Command{
@@ -175,7 +175,7 @@ func readLease(cmd *cobra.Command, file, key string) (redlock.Handoff, error) {
 }
 
 func newExtend() *cobra.Command {
-	c := common{takes: true}
+	c := common{takes: true, exact: true}
 	format, file := "env", ""
 	cmd := &cobra.Command{
 		Use:   "extend KEY",

@@ -91,8 +91,8 @@ func (f *leadFlags) lead(cmd *cobra.Command, key string, command []string) error
 	if err != nil {
 		return err
 	}
-	plan, err := planFor(f.killAfter, s)
-	if err != nil {
+	f.exact = f.killAfter != 0 // which was meant for a lease of --ttl
+	if _, err := planFor(f.killAfter, s); err != nil {
 		return err
 	}
 
@@ -103,7 +103,7 @@ func (f *leadFlags) lead(cmd *cobra.Command, key string, command []string) error
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	stop := endWith(cancel, signals)
 	defer func() { stop() }()
-	conn, err := f.openWithin(ctx, cmd, -1)
+	conn, plan, err := f.openPlanned(ctx, cmd, -1, f.killAfter)
 	if err != nil {
 		return endedOr(ctx, err)
 	}

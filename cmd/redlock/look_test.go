@@ -260,7 +260,7 @@ func TestCommandsThatOnlyLookLengthenNoQuarantine(t *testing.T) {
 	flags := " --dial-timeout 1m --member-timeout 1m --members " + strings.Join(urls, ",") + " "
 	for _, line := range []string{
 		"inspect k", "leader k", "token k", "semaphore k", "latch remaining k", "release k --force --yes", "doctor --sample 10ms",
-		"run k --ttl 3s -- true",
+		"run k -- true",
 	} {
 		_, stdout, stderr := command(t, strings.Fields(strings.Replace(line, " ", flags, 1))...)
 		for i := range urls {
@@ -277,10 +277,15 @@ func TestCommandsThatOnlyLookLengthenNoQuarantine(t *testing.T) {
 		c.learnMaxTTL(t.Context(), s)
 		return s.MaxTTL
 	}
-	assert.Equal(t, []time.Duration{30 * time.Second, 6 * time.Second, 7 * time.Second, 30 * time.Second}, []time.Duration{
-		learns(common{takes: true}), learns(common{takes: true}, "ttl=2s"), learns(common{}, "ttl=2s", "max-ttl=7s"),
-		learns(common{takes: true, atLeast: 1}, "ttl=2s"),
+	assert.Equal(t, []time.Duration{30 * time.Second, 6 * time.Second, 9 * time.Second, 7 * time.Second, 30 * time.Second}, []time.Duration{
+		learns(common{takes: true, exact: true}), learns(common{takes: true}, "ttl=2s"), learns(common{takes: true}, "ttl=9s"),
+		learns(common{}, "max-ttl=7s"), learns(common{takes: true, atLeast: 1}, "ttl=2s"),
 	})
+	for i := range urls {
+		_ = rt.Must(cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:boot", "q", "4000"))(t)
+	}
+	code, _, said := command(t, strings.Fields("run k"+flags+"-- sleep 0.2")...) // and not stopped at once, by a plan for 30 s
+	assert.Zero(t, code, said)
 	_ = rt.Must(cluster.Servers[2].Do(t.Context(), "HSET", "redquorum:boot", "q", "45000"))(t)
 	assert.Equal(t, 45*time.Second, learns(common{}))
 	cluster.Kill(0, 1)

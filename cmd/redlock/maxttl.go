@@ -14,7 +14,8 @@ import (
 )
 
 // learnMaxTTL sets the MaxTTL that nobody has given to the greatest one that the members know, or to the longest lease that
-// the command asks for. A client tells the members its MaxTTL, and every later quarantine lasts as long.
+// the command asks for. A client tells the members its MaxTTL, and every later quarantine lasts as long. So a command that
+// renews its lease, and that nobody gave a TTL, is content with a lease as long as the members know.
 //
 // It must not be less than the MaxTTL of any client that may hold a lease, or a member that forgot would vote too early.
 // A client counts no vote before a majority knows its MaxTTL. So any majority that is read knows the greatest, and with less
@@ -49,7 +50,7 @@ func (c *common) learnMaxTTL(ctx context.Context, s *settings.Settings) {
 	switch {
 	case know < member.Majority(len(members)), c.atLeast > 0: // a lock that is left lasts for MaxTTL at most
 		s.MaxTTL = max(s.MaxTTL, greatest)
-	case c.takes:
+	case c.takes && (c.exact || s.Given("ttl")):
 		s.MaxTTL = max(s.TTL, greatest)
 	default:
 		s.MaxTTL = greatest

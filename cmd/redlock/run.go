@@ -442,8 +442,8 @@ func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, e
 	if err != nil {
 		return status, err
 	}
-	plan, err := planFor(f.killAfter, s)
-	if err != nil {
+	f.exact = f.killAfter != 0 // which was meant for a lease of --ttl
+	if _, err := planFor(f.killAfter, s); err != nil {
 		return status, err
 	}
 	if err := f.within(f.atLeast, s); err != nil {
@@ -459,7 +459,7 @@ func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, e
 	defer signal.Stop(signals)
 	ctx, stop := endedBy(cmd.Context(), signals)
 	began := time.Now()
-	conn, err := f.openWithin(ctx, cmd, patience)
+	conn, plan, err := f.openPlanned(ctx, cmd, patience, f.killAfter)
 	if err != nil {
 		stop()
 		return status, endedOr(ctx, err)
@@ -505,6 +505,16 @@ func (f *runFlags) run(cmd *cobra.Command, keys, command []string) (runStatus, e
 	}
 	capped := s.MaxHold > 0 && clock.Until(held.ValidUntil(), least.from) > s.MaxHold-s.TTL/3
 	return f.release(conn.log, held, leases, out, status, plan.KillAfter, capped)
+}
+
+// openPlanned connects, and makes the plan for the TTL that is taken: it is less than the default where the members know less.
+func (c *common) openPlanned(ctx context.Context, cmd *cobra.Command, patience, killAfter time.Duration) (*connection, child.Plan, error) {
+	conn, err := c.openWithin(ctx, cmd, patience)
+	if err != nil {
+		return nil, child.Plan{}, err
+	}
+	plan, err := planFor(killAfter, conn.set)
+	return conn, plan, err
 }
 
 // planFor is the plan by which a command is stopped before its lease ends.

@@ -138,7 +138,7 @@ var Options = []Option{
 	text("tls-key", "file", "PEM file of its key", func(s *Settings) *string { return &s.TLSKey }),
 	text("prefix", "text", "put before the name of every lock, for several environments on the same members: prod: or test:; output leaves it out", func(s *Settings) *string { return &s.Prefix }),
 	text("label", "text", "what this process is: inspect, ls and callers that are refused see it, with host and process id", func(s *Settings) *string { return &s.Label }),
-	duration("ttl", "30s", "length of a lease; a holder that dies blocks the lock for that long", func(s *Settings) *time.Duration { return &s.TTL }),
+	duration("ttl", "30s", "length of a lease; a holder that dies blocks the lock for that long. Nobody gave it: run, lead and hold are content with --max-ttl", func(s *Settings) *time.Duration { return &s.TTL }),
 	duration("max-ttl", "30s", "the longest lease of any client; default: what the members know, else 30s", func(s *Settings) *time.Duration { return &s.MaxTTL }),
 	duration("max-hold", "24h", "longest time that a lease is renewed; negative: no limit", func(s *Settings) *time.Duration { return &s.MaxHold }),
 	{
@@ -325,6 +325,9 @@ func (s *Settings) check() error {
 	}
 	if s.TLSCA+s.TLSCert != "" && len(s.Members) > 0 && !slices.ContainsFunc(s.Members, func(m string) bool { return strings.HasPrefix(m, "rediss") }) {
 		return bad("tls-ca", "there are TLS files, but no member's URL begins with rediss://")
+	}
+	if s.MaxTTL > 0 && !s.Given("ttl") {
+		s.TTL = min(s.TTL, s.MaxTTL)
 	}
 	if s.MaxTTL > 0 && s.TTL > s.MaxTTL {
 		option := "ttl"

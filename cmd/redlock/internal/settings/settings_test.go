@@ -133,7 +133,7 @@ func TestMistakes(t *testing.T) {
 		{flags: map[string]string{"members": "redis-sentinel://h/m?sentinel%5Fpassword=p"}, want: "every user of this machine can read", flag: true},
 		{flags: map[string]string{"members": "redis://h?db=1&password=p"}, want: "every user of this machine can read", flag: true},
 		{flags: map[string]string{"ttl": "1h"}, want: "raise --max-ttl", flag: true},
-		{flags: map[string]string{"max-ttl": "10s"}, want: "raise --max-ttl", flag: true},
+		{flags: map[string]string{"max-ttl": "10s", "ttl": "11s"}, want: "raise --max-ttl", flag: true},
 		{env: []string{"REDLOCK_TTL", "1h"}, want: "raise --max-ttl"},
 		{env: []string{"REDLOCK_MEMBERS", "redis://a:1;redis://b:2"}, want: "separated by commas"},
 		{env: []string{"REDLOCK_MEMBERS", "redis-cluster://h,h"}, want: "names a host twice"},
