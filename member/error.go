@@ -36,7 +36,7 @@ type ReplyError struct {
 
 func (e *ReplyError) Error() string {
 	if e.Kind == KindForgot {
-		return e.Text + ": " + ErrQuarantined.Error()
+		return "member has restarted or was emptied, and does not vote yet (" + e.Text + ")"
 	}
 	return e.Text
 }
