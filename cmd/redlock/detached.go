@@ -228,6 +228,9 @@ func (c *common) take(
 	}
 	lease, err := how(conn.Client, cmd.Context(), h)
 	if err != nil {
+		if e := (*redlock.QuorumError)(nil); errors.As(err, &e) {
+			e.Op = cmd.Name() // of the user, who adopts nothing
+		}
 		conn.close()
 		return nil, nil, err
 	}

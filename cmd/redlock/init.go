@@ -107,7 +107,8 @@ func (c *common) initFresh(cmd *cobra.Command, yes bool) error {
 	return err
 }
 
-// awaitVotes waits until every member votes.
+// awaitVotes waits until every member votes. Those that are quarantined now were first asked by a client that does not know
+// that they are new.
 func awaitVotes(ctx context.Context, client *redlock.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -115,7 +116,11 @@ func awaitVotes(ctx context.Context, client *redlock.Client) error {
 	defer again.Stop()
 	for {
 		var not []error
+		var late error
 		for _, m := range client.Members() {
+			if m.State == redlock.MemberQuarantined {
+				late = errors.New("another client asked first, so they wait as if they had forgotten: end it, or wait")
+			}
 			switch {
 			case m.State != redlock.MemberVoting:
 				not = append(not, fmt.Errorf("%s is %s: %w", m.Name, m.State, errors.Join(m.Err, redlock.ErrNoQuorum)))
@@ -129,7 +134,7 @@ func awaitVotes(ctx context.Context, client *redlock.Client) error {
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return errors.Join(not...)
+			return errors.Join(append(not, late)...)
 		}
 	}
 }

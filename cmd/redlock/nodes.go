@@ -33,7 +33,7 @@ together.`,
   redlock nodes pause 2           member 2 hangs
   redlock nodes resume 2
   redlock nodes kill 3            member 3 dies, and its memory is what is on its disk
-  redlock nodes up                member 3 comes back, and votes again 30s after it was first used
+  redlock nodes up                member 3 comes back, and votes again 30s after a client has asked it
   redlock nodes down`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -120,7 +120,7 @@ production: when the longest lease has passed since a client found it restarted.
 			}
 			if err != nil {
 				if fresh {
-					err = errors.Join(err, set.Down(false))
+					err = errors.Join(fmt.Errorf("the servers that were started are ended again: %w", err), set.Down(false))
 				}
 				return &exitError{exitUnavailable, err}
 			}
