@@ -183,7 +183,7 @@ func printReport(w io.Writer, r doctor.Report) error {
 			if m.SilentSlots > 0 && len(m.Masters) > 0 {
 				state += fmt.Sprintf(": %d of %d slots", m.SilentSlots, slot.Count)
 			}
-			_, _ = fmt.Fprintf(table, "%s\t%s\n", name, state)
+			_, _ = fmt.Fprintf(table, "%s\t%s\t-\t-\t-\t-\t-\n", name, state)
 			return
 		}
 		rate := "not known" // a short --sample, or a slow network
@@ -220,6 +220,6 @@ func printReport(w io.Writer, r doctor.Report) error {
 	if !r.Restart {
 		restart = "restart no member now: " + r.RestartNo
 	}
-	_, err := fmt.Fprintf(w, "%d members: %d critical, %d warnings; %s\n", len(r.Members), counts[doctor.Critical], counts[doctor.Warning], restart)
+	_, err := fmt.Fprintf(w, "%s: %d critical, %s; %s\n", counted(len(r.Members), "member"), counts[doctor.Critical], counted(counts[doctor.Warning], "warning"), restart)
 	return err
 }

@@ -165,7 +165,7 @@ func (j *judge) number() {
 		j.say(OK, "number", "", "one member", "its restart or loss stops all locks", "use 3 or 5 independent masters")
 	case n%2 == 0:
 		j.say(Warning, "number", "", fmt.Sprintf("%d members: an even number", n),
-			fmt.Sprintf("%d members tolerate no more failures than %d, and one more can fail", n, n-1), "use 3 or 5")
+			fmt.Sprintf("as few failures as with %d stop all locks, and one more server can fail", n-1), "use 3 or 5")
 	}
 	hosts := make(map[string]int)
 	for i := range j.all {
@@ -238,7 +238,8 @@ func (j *judge) identities() {
 				j.say(Critical, "identity", j.all[i].Member, "it is the same Redis Cluster as "+j.all[first.member].Member,
 					"it would vote twice; the library refuses such a set", "list each cluster once, with all its addresses in one URL")
 			default:
-				j.say(Critical, "identity", f.Member, "it is the same Redis as "+first.server.Member, "it would vote twice; the library refuses such a set", "list each master once")
+				j.say(Critical, "identity", f.Member, fmt.Sprintf("it is the same Redis as %s: members %d and %d of the list", first.server.Member, first.member+1, i+1),
+					"it would vote twice; the library refuses such a set", "list each master once: another address or database of it is no other member")
 			}
 		}
 	}
