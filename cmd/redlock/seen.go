@@ -101,7 +101,7 @@ func (s *seen) lock(at time.Duration, in *redlock.Inspection, name string, held,
 					Text: fmt.Sprintf("Owner %s", h.Owner),
 				}}
 				if w, waited := s.waits[seenHold{name, h.Owner, 0}]; waited {
-					x.Asked = w.From
+					x.Asked, x.Who = w.From, w.Who
 					delete(s.waits, seenHold{name, h.Owner, 0})
 				}
 				s.holds[k] = x
@@ -109,6 +109,7 @@ func (s *seen) lock(at time.Duration, in *redlock.Inspection, name string, held,
 				x.Renewed = append(x.Renewed, at)
 			}
 			x.Token, x.To, x.ttl = slot.Token, at, h.TTL
+			x.Who = cmp.Or(h.Who, x.Who) // at the first look members may not know yet who it is
 			held[k] = true
 		}
 	}
@@ -122,7 +123,7 @@ func (s *seen) lock(at time.Duration, in *redlock.Inspection, name string, held,
 			if !there {
 				w = timeline.Spell{Kind: timeline.Waits, Lock: name, Who: laneOf(q.Who), From: max(0, at-q.Waiting), Text: "Owner " + q.Owner}
 			}
-			w.To = at
+			w.To, w.Who = at, cmp.Or(q.Who, w.Who)
 			s.waits[k], waiting[k] = w, true
 		}
 	}

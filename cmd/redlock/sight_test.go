@@ -61,12 +61,12 @@ func TestTimelineOfAWatchIsWhatItsLooksSaw(t *testing.T) {
 	t.Parallel()
 	s := newSeen("k", time.Second, time.Unix(1_795_000_000, 0))
 	for i, ttl := range []time.Duration{0, 9, 8, 9, 0} { // of the holder: it waits first, and is renewed in between
-		in := nobody()
-		vote := redlock.VoteView{Owner: "aaaaaa", Who: "host", Token: 7, TTL: ttl * time.Second}
+		in, who := nobody(), []string{"", "", "host", "", ""}[i] // members learn who it is after its first votes
+		vote := redlock.VoteView{Owner: "aaaaaa", Who: who, Token: 7, TTL: ttl * time.Second}
 		if in.Members[0].Member = "m"; ttl > 0 {
 			in.Holders, in.Members[0].Votes = []redlock.Holder{{VoteView: vote, Votes: 2}}, []redlock.VoteView{vote}
 		} else if i == 0 {
-			in.Members[0].Queue = []redlock.Waiter{{Owner: "aaaaaa", Who: "host", Live: true, Waiting: 300 * time.Millisecond}}
+			in.Members[0].Queue = []redlock.Waiter{{Owner: "aaaaaa", Who: who, Live: true, Waiting: 300 * time.Millisecond}}
 		}
 		s.look(s.log.Start.Add(time.Duration(i+1)*time.Second), &sight{lock: in})
 	}
