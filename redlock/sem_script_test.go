@@ -3,20 +3,15 @@
 package redlock
 
 import (
-	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
-	"github.com/redquorum/redquorum/internal/redistest/rt"
-	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/slot"
@@ -25,9 +20,8 @@ import (
 // permits is a semaphore at one server.
 type permits struct {
 	*scripted
-	stopped bool             // a script has ended in the middle: what it had no more time for is left to heartbeats and to sweeps
-	last    map[string]int64 // the last token of each slot
-	timed   bool             // the case says how long waiters wait
+	stopped bool // a script has ended in the middle: what it had no more time for is left to heartbeats and to sweeps
+	timed   bool // the case says how long waiters wait
 }
 
 func newPermits(t *testing.T, server redistest.Server) *permits {
@@ -36,7 +30,7 @@ func newPermits(t *testing.T, server redistest.Server) *permits {
 
 func permitsOf(s *scripted) *permits {
 	s.Lock = script.Semaphore(s.Name)
-	return &permits{scripted: s, last: map[string]int64{}}
+	return &permits{scripted: s}
 }
 
 func (p *permits) key(word string) string { return slot.Sibling("redquorum:"+word, p.Name) }
@@ -145,12 +139,6 @@ local t = redis.call('TIME') all[1] = t[1] * 1000 + math.floor(t[2] / 1000) retu
 	return s
 }
 
-// asks runs a call and returns what it said.
-func (p *permits) asks(cmd member.Command) script.Answer {
-	p.Helper()
-	return answerOf(p, rt.Must(p.run(cmd))(p))
-}
-
 func answerOf(t require.TestingT, v any) (a script.Answer) {
 	list, ok := v.([]any)
 	if !ok {
@@ -172,125 +160,6 @@ func answerOf(t require.TestingT, v any) (a script.Answer) {
 		a.Limit = list[4].(int64)
 	}
 	return a
-}
-
-// Random calls of nine owners, with TTLs that run out. After each of them the invariants of check hold, no token comes twice or
-// falls, and no more is granted than the limit of who was granted it; and when all have released, nothing is left.
-func TestRandomCallsOfASemaphoreKeepItsInvariants(t *testing.T) {
-	onServers(t, func(t *testing.T, server redistest.Server, _ bool) {
-		for seed := range uint64(4) {
-			playPermits(t, server, seed, 100)
-		}
-	})
-}
-
-func TestLongRandomCallsOfASemaphore(t *testing.T) {
-	Long(t)
-	server := rt.Real(t, 1).Servers[0]
-	for seed := range uint64(150) {
-		playPermits(t, server, 100+seed, 400)
-	}
-}
-
-func playPermits(t *testing.T, server redistest.Server, seed uint64, steps int) {
-	require.NoError(t, server.Flush())
-	p := newPermits(t, server)
-	r := rand.New(rand.NewPCG(seed, 17))
-	limits := []int{1, 2, 3, 5}
-	most := limits[r.IntN(len(limits))]
-	weights, ttl := []int{1}, 5*time.Second
-	if seed%2 == 0 {
-		weights = []int{1, 1, min(2, most), min(3, most)}
-	}
-	if seed%3 > 0 {
-		ttl = 40 * time.Millisecond
-	}
-	var owners []string
-	for i := range 9 {
-		owners = append(owners, fmt.Sprintf("c%d:%d", i%3, i))
-	}
-	before := p.check("at first")
-	for step := range steps {
-		owner, n := owners[r.IntN(len(owners))], weights[r.IntN(len(weights))]
-		limit := most
-		if r.IntN(8) == 0 {
-			limit = max(n, 1+r.IntN(most))
-		}
-		_, text, _ := strings.Cut(before.records[owner], " ")
-		has, _ := permit.Parse(text)
-		l := p.Asking(&script.Asked{Want: r.IntN(limit), Limit: limit, N: n, Held: has, Wish: time.Duration(r.IntN(2)) * ttl})
-		hint := append(slices.Clone(owners), "")[r.IntN(len(owners)+1)]
-		var what string
-		var said script.Answer
-		op := r.IntN(9)
-		switch op {
-		case 0, 1:
-			said = p.asks(l.Acquire(nil, owner, ttl))
-			what = "acquire"
-		case 2, 3:
-			said = p.asks(l.Wait(nil, owner, ttl, 6*ttl, int64(r.IntN(2))))
-			what = "wait"
-		case 4, 5:
-			said = p.asks(l.Release(nil, owner, hint))
-			what = "release"
-		case 6:
-			var want []int
-			for range r.IntN(n + 1) {
-				if s := r.IntN(limit); !slices.Contains(want, s) {
-					want = append(want, s)
-				}
-			}
-			if r.IntN(5) == 0 {
-				has = nil
-			}
-			said = p.asks(l.Claim(nil, owner, has, want, ttl, 6*ttl, r.IntN(4) > 0))
-			what = fmt.Sprintf("claim of %v for %v", has, want)
-		case 7:
-			lease := permit.List{{Slot: r.IntN(most), Token: max(1, p.last["0"])}}
-			if len(has) > 0 && r.IntN(2) == 0 {
-				lease = has[:1]
-			}
-			asks := *l.Asks()
-			asks.Held = lease
-			l = l.Asking(&asks)
-			said = p.asks(l.Rejoin(nil, owner, ttl, 0))
-			what = fmt.Sprintf("rejoin of %v", lease)
-		case 8:
-			require.NoError(t, rt.Err(p.run(l.Extend(nil, owner, ttl))))
-			what = "extend"
-		}
-		if ttl < time.Second && r.IntN(4) == 0 {
-			p.past(p.now() + int64(r.IntN(int(ttl.Microseconds()/2))))
-		}
-		what = fmt.Sprintf("seed %d, step %d: %s by %s of %d of %d, hint %s, says %v", seed, step, what, owner, n, limit, hint, said)
-		after := p.check(what)
-		p.risen(what, before, after, op == 7)
-		for slot := range after.slots {
-			require.Less(t, int(toInt(slot)), most, what)
-		}
-		before = after
-	}
-	for _, owner := range owners {
-		p.asks(p.Release(nil, owner, ""))
-	}
-	after := p.check("in the end")
-	require.Empty(t, after.records)
-	require.Empty(t, after.queue)
-	require.Empty(t, after.wishes)
-}
-
-// risen requires that who was not in a slot before came to it by a greater token than any before. A rejoin brings its own.
-func (p *permits) risen(what string, before, after permitState, rejoined bool) {
-	p.Helper()
-	for slot, owner := range after.slots {
-		_, text, _ := strings.Cut(after.records[owner], " ")
-		list, _ := permit.Parse(text)
-		token := list.Token(int(toInt(slot)))
-		if before.slots[slot] != owner && !rejoined {
-			require.Greater(p, token, p.last[slot], "%s: slot %s", what, slot)
-		}
-		p.last[slot] = max(p.last[slot], token)
-	}
 }
 
 // Calls in a row that ask once begin at slots that lie apart, however many slots there are.
