@@ -33,7 +33,7 @@ type keeper struct {
 	armed  time.Time     // when run looks again; zero: when poked
 	wall   time.Time     // a reading since which wall and monotonic clock have run together
 	ended  bool
-	used   bool // a lease was put since run has looked
+	put    time.Time // when a lease was put last
 }
 
 const (
@@ -210,17 +210,15 @@ func retryAfter(ttl time.Duration) time.Duration {
 }
 
 // arm says how long to sleep, and books it. Leases that come and go do not each wake run: it rests when none has come
-// between two looks.
+// for lookAgain.
 func (k *keeper) arm(now time.Time) (time.Duration, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	sleep := contendedFor // a name is forgotten that late at most
-	used := k.used
-	k.used = false
 	switch {
 	case len(k.leases) > 0:
 		sleep = max(0, min(lookAgain, clock.Until(k.leases[0].due, now)))
-	case used:
+	case clock.Elapsed(k.put, now) < lookAgain:
 		sleep = lookAgain
 	case sitesOf.of(k.c).empty():
 		k.armed = time.Time{}
@@ -284,7 +282,7 @@ func (k *keeper) putLocked(l *lease, now, first time.Time) time.Time {
 	}
 	l.mu.Unlock()
 	due := now.Add(left)
-	k.used = true
+	k.put = now
 	k.leases.put(l, due)
 	if first.IsZero() || due.Before(first) {
 		return due
