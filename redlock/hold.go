@@ -36,6 +36,7 @@ type hold struct {
 
 	mu   sync.Mutex
 	b    wait.Ballot // the votes at each member, and how they were obtained
+	open *openness   // it gives leases tokens of its own; nil: it has one lease
 	over core.Ended  // the lease has ended, or the attempt was abandoned: it may be released
 
 	wake     chan struct{} // capacity 1: something was heard; nil: no attempt waits for that
@@ -113,7 +114,7 @@ func (h *hold) decode(a *wait.Answer, r *quorum.Round, c *member.Call) {
 	switch r.Op {
 	case opAcquire, opWait, opYield, opClaim:
 		a.TTL = min(r.TTL, h.c.cfg.MaxTTL)
-	case opRaise:
+	case opRaise, opReserve:
 		a.Raise = true
 	}
 	if c.Outcome != member.Answered {
@@ -237,6 +238,28 @@ func (h *hold) raise(to memberset.Set, now time.Time, late bool) *quorum.Round {
 	return h.ask(opRaise, to, now, h.terms.ttl, func(b *[]byte) member.Command { return h.having().Raise(b, h.owner, h.b.Agreed()) }, late)
 }
 
+// reserve asks all members to lift their counters to most.
+func (h *hold) reserve(most int64, now time.Time, late bool) *quorum.Round {
+	to := memberset.All(len(h.c.members))
+	return h.ask(opReserve, to, now, 0, func(b *[]byte) member.Command { return h.wire.Reserve(b, h.owner, h.b.Lease(), most) }, late)
+}
+
+// bookReserved books an answer to that.
+func (h *hold) bookReserved(a *wait.Answer, i int) (longer bool) {
+	var few fewStates
+	states := h.c.appendStatesOf(few[:0], h.wire.Slot())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.b.ReserveAnswered(&h.open.Range, i, a, time.Now(), states)
+}
+
+// most is the greatest token that the hold may give to leases.
+func (h *hold) most() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return max(h.b.Lease(), h.open.mostTokens())
+}
+
 // rejoin has members take the lease back for ttl, where they do not have it: those that an adoption has not reached move the vote
 // first, which is the former owner's still. For what is another's there, they keep a wish for so long.
 func (h *hold) rejoin(to memberset.Set, ttl, wish time.Duration, j quorum.Judge) {
@@ -249,7 +272,7 @@ func (h *hold) rejoin(to memberset.Set, ttl, wish time.Duration, j quorum.Judge)
 	wire := h.having().Wishing(wish)
 	h.c.rounds.Start(h.c.members, &quorum.Question{
 		Op: opRejoin, Sent: now, TTL: ttl, To: to, Need: 1, Judge: j,
-		Command: wire.Rejoin(cmd, h.owner, ttl, h.b.Lease()), Delivery: late,
+		Command: wire.Rejoin(cmd, h.owner, ttl, h.b.Lease(), h.most()), Delivery: late,
 	}).Free()
 	h.c.buffers.Put(cmd)
 }

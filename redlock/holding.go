@@ -6,6 +6,7 @@ import (
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
+	"github.com/redquorum/redquorum/redlock/internal/core"
 	"github.com/redquorum/redquorum/redlock/internal/script"
 	"github.com/redquorum/redquorum/redlock/internal/wait"
 )
@@ -14,6 +15,9 @@ import (
 
 // Judge books an answer, on the goroutine that read it, and does what follows from it.
 func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
+	if r.Op == opReserve {
+		return h.judgeReserved(r, c)
+	}
 	var a wait.Answer
 	h.decode(&a, r, c)
 	h.mu.Lock()
@@ -40,6 +44,21 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 		h.c.requested(h.traced.of(r.Op), h.lock(), r, c)
 	}
 	return v
+}
+
+// judgeReserved books what a member answers to a reservation, and tells what it brings.
+func (h *hold) judgeReserved(r *quorum.Round, c *member.Call) quorum.Vote {
+	var a wait.Answer
+	h.decode(&a, r, c)
+	said := reserved{more: h.bookReserved(&a, c.Index)}
+	h.mu.Lock()
+	h.open.count(&said, c.Index, &a, h.b.Need())
+	h.mu.Unlock()
+	h.c.requested(h.traced.of(r.Op), h.lock(), r, c)
+	if said.more || said.alone || said.lost || said.waits {
+		h.open.to.reserved(said)
+	}
+	return wait.VoteOf(c.Outcome, said.more)
 }
 
 // hear takes a push for the owner, and does what follows from it.
@@ -193,4 +212,40 @@ func (h *hold) owes(i int) {
 	h.b.Submitted(i)
 	h.mu.Unlock()
 	h.overtaken(i)
+}
+
+// opens makes a hold with a lease an open one, which gives leases tokens of its own. to is told what its reservations bring.
+func (h *hold) opens(to reserver) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open = &openness{Range: h.b.Range(), to: to}
+}
+
+// nextToken takes the next token of an open hold, if there is one.
+func (h *hold) nextToken() (token int64, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open.next()
+}
+
+// tokensLeft counts those that can be taken, and reports whether a reservation is under way.
+func (h *hold) tokensLeft(now time.Time) (n int64, asking bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open.Left(), h.open.asking(now, len(h.c.members))
+}
+
+// reserveMore asks all members for further tokens, and whether anybody waits, unless that is under way or the term t of the lease is
+// over. It reports whether it asks. late says that the goroutine must not write to a socket.
+func (h *hold) reserveMore(t core.Term, late bool) bool {
+	now := time.Now()
+	h.mu.Lock()
+	if !t.Held(now) || h.open.asking(now, len(h.c.members)) {
+		h.mu.Unlock()
+		return false
+	}
+	most := h.open.reserve(&t, now, h.c.cfg.MemberTimeout)
+	h.mu.Unlock()
+	h.reserve(most, now, late).Free()
+	return true
 }

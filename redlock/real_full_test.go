@@ -50,7 +50,7 @@ func TestWhoHoldsSomethingKeepsItAtAFullServer(t *testing.T) {
 			"extend, for less": func(l script.Lock, _ int64) member.Command {
 				return l.Extend(nil, alice, second)
 			},
-			"rejoin": func(l script.Lock, token int64) member.Command { return l.Rejoin(nil, alice, minute, token) },
+			"rejoin": func(l script.Lock, token int64) member.Command { return l.Rejoin(nil, alice, minute, token, token) },
 			"adopt":  func(l script.Lock, _ int64) member.Command { return l.Adopt(nil, alice, "former", minute) }, // once more
 		}
 		for name, call := range more {

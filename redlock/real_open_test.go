@@ -273,7 +273,7 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	c, k := clients[0], script.Exclusive("app:held")
 	for _, cmd := range []member.Command{
 		k.Raise(nil, redlock.OwnerOf(lease), int64(lease.Token())),
-		k.Rejoin(nil, redlock.OwnerOf(lease), time.Second, int64(lease.Token())),
+		k.Rejoin(nil, redlock.OwnerOf(lease), time.Second, int64(lease.Token()), 0),
 		k.Yield(nil, "x:1", 1, time.Second, time.Second, 0),
 	} {
 		require.NoError(t, rt.Err(doTagged(t.Context(), redlock.MemberAt(c, 1), cmd)))

@@ -80,13 +80,17 @@ func TestWhoIsToldThatALockIsItsHasWritten(t *testing.T) {
 		}
 		token := s.take(alice, 2*minute)
 		extend := s.Extend(nil, alice, minute)
-		for name, cmd := range map[string]member.Command{
+		calls := map[string]member.Command{
 			"acquire": s.Acquire(nil, alice, minute),
 			"wait":    s.Wait(nil, alice, minute, minute, 0),
 			"extend":  extend,
-			"rejoin":  s.Rejoin(nil, alice, minute, token),
+			"rejoin":  s.Rejoin(nil, alice, minute, token, token),
 			"raise":   s.Raise(nil, alice, token),
-		} {
+		}
+		if !interop {
+			calls["reserve"] = s.Reserve(nil, alice, token, token-1)
+		}
+		for name, cmd := range calls {
 			before := s.changes()
 			require.NoError(t, rt.Err(s.run(cmd)), name)
 			require.Greater(t, s.changes(), before, "%s, interop %v", name, interop)
@@ -315,7 +319,7 @@ func TestEveryScriptIsLoadedOnceConnected(t *testing.T) {
 	cluster := rt.Real(t, 1)
 	JoinAll(t, cluster)
 	args := []string{"SCRIPT", "EXISTS"}
-	for _, s := range []script.Script{script.Acquire, script.Wait, script.Release, script.Yield, script.Raise, script.Extend, script.Rejoin, script.Peek, script.Force} {
+	for _, s := range []script.Script{script.Acquire, script.Wait, script.Release, script.Yield, script.Raise, script.Reserve, script.Extend, script.Rejoin, script.Peek, script.Force} {
 		args = append(args, s.SHA)
 	}
 	got := rt.Must(cluster.Servers[0].Do(context.Background(), args...))(t)

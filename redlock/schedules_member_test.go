@@ -356,7 +356,8 @@ var parsed = map[string]struct {
 	script.Release.SHA:     {scriptCall{op: opRelease}, 7, "owner hint"},
 	script.Yield.SHA:       {scriptCall{op: opYield}, 7, "owner token ttl entry"},
 	script.Raise.SHA:       {scriptCall{op: opRaise}, 4, "owner token"},
-	script.Rejoin.SHA:      {scriptCall{op: opRejoin}, 7, "owner ttl token"},
+	script.Reserve.SHA:     {scriptCall{op: opReserve}, 5, "owner token most"},
+	script.Rejoin.SHA:      {scriptCall{op: opRejoin}, 7, "owner ttl token most"},
 	script.Extend.SHA:      {scriptCall{op: opExtend}, 2, "owner ttl"},
 	script.Force.SHA:       {scriptCall{op: opForce}, 8, "ttl"},
 	script.RWRead.SHA:      {scriptCall{op: opAcquire}, 7, "owner ttl"},
@@ -471,7 +472,7 @@ func readCall(args []string) *scriptCall {
 				panic(err)
 			}
 			*map[string]*int64{
-				"ttl": &c.ttl, "entry": &c.entry, "token": &c.token, "ticket": &c.ticket, "known": &c.known, "wish": &c.wish, "stored": &c.stored,
+				"ttl": &c.ttl, "entry": &c.entry, "token": &c.token, "most": &c.most, "ticket": &c.ticket, "known": &c.known, "wish": &c.wish, "stored": &c.stored,
 			}[name] = n
 		}
 	}

@@ -270,7 +270,7 @@ func callOf(word string, args []string, number func(word string) int64) (c scrip
 		}
 		return ""
 	}
-	ticket := func(i int) int64 { // none if it is left out
+	ticket := func(i int) int64 { // 0 if it is left out
 		if i < len(args) {
 			return number(args[i])
 		}
@@ -291,8 +291,11 @@ func callOf(word string, args []string, number func(word string) int64) (c scrip
 		c.token, c.ttl, c.entry, c.ticket = number(arg(1)), number(arg(2)), number(arg(3)), ticket(4)
 	case opRaise:
 		c.token = number(arg(1))
+	case opReserve:
+		c.token, c.most = number(arg(1)), number(arg(2))
 	case opRejoin:
 		c.ttl, c.token = number(arg(1)), number(arg(2))
+		c.most = max(c.token, ticket(3))
 	case opForce:
 		if c.owner = ""; arg(0) == "of" {
 			c.owner, args = ownerOf(arg(1)), args[2:]
@@ -750,6 +753,7 @@ type scriptCall struct {
 	hint       string
 	ttl, entry int64
 	token      int64
+	most       int64 // of a reservation and a rejoin
 	tag        string
 	fair       bool // of a fair lock
 	ticket     int64
@@ -777,6 +781,7 @@ func (c scriptCall) String() string {
 	}
 	add(c.hint != "", " hint %s", c.hint)
 	add(c.token != 0, " token %d", c.token)
+	add(c.most > 0, " up to %d", c.most)
 	add(c.n > 0, " %d of %d, slot %d first", c.n, c.limit, c.want)
 	add(c.had != nil, " (%v)", c.had)
 	add(c.slots != nil, " for %v", c.slots)
@@ -827,8 +832,10 @@ func (c scriptCall) command(k script.Lock) member.Command {
 		return k.Yield(nil, c.owner, c.token, ms(c.ttl), ms(c.entry), c.ticket)
 	case opRaise:
 		return k.Raise(nil, c.owner, c.token)
+	case opReserve:
+		return k.Reserve(nil, c.owner, c.token, c.most)
 	case opRejoin:
-		return k.Rejoin(nil, c.owner, ms(c.ttl), c.token)
+		return k.Rejoin(nil, c.owner, ms(c.ttl), c.token, c.most)
 	case opForce:
 		return k.Force(nil, script.Hash([]byte(c.owner)), ms(c.ttl)) // of nobody: ""
 	case opExtend:

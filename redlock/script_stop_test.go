@@ -243,7 +243,7 @@ func (p *stopPlay) probe() {
 			require.Equal(p, []any{int64(0)}, is, "%s: the lease of %s is renewed beside %s", p.what, o, holder)
 			if len(p.hash(p.Name)) > 0 {
 				place, entry := p.ask("ZSCORE", QueueOf(p.Name), o), p.ask("HGET", WaitersOf(p.Name), o)
-				is = rt.Must(p.raw(p.Rejoin(nil, o, minute, p.believed[holder]), -1, false))(p)
+				is = rt.Must(p.raw(p.Rejoin(nil, o, minute, p.believed[holder], p.believed[holder]), -1, false))(p)
 				require.Zero(p, is, "%s: the lease of %s is joined beside %s", p.what, o, holder)
 				p.ask("ZREM", QueueOf(p.Name), o) // nobody has a lease that would wish for the vote
 				p.ask("HDEL", WaitersOf(p.Name), o)

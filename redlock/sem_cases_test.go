@@ -61,7 +61,7 @@ func (c *semCall) command(l script.Lock) member.Command {
 	case opRaise:
 		return l.Raise(nil, c.owner, 0)
 	case opRejoin:
-		return l.Rejoin(nil, c.owner, c.ttl, 0)
+		return l.Rejoin(nil, c.owner, c.ttl, 0, 0)
 	case opExtend:
 		return l.Extend(nil, c.owner, c.ttl)
 	case opForce:

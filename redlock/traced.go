@@ -17,6 +17,7 @@ const (
 	opYield   = "yield"
 	opClaim   = "claim"
 	opRaise   = "raise"
+	opReserve = "reserve"
 	opRelease = "release"
 	opExtend  = "extend"
 	opRejoin  = "rejoin"

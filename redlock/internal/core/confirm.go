@@ -137,13 +137,13 @@ func (v *Votes) Renewed(i int, ok bool, end time.Time) {
 	case v.token == 0:
 		return
 	case !ok:
-		if m.token > 0 {
+		if m.refused = true; m.token > 0 {
 			m.drop()
 			m.has = Lost
 		}
 		return
 	case m.token == 0:
-		m.take(vote{token: v.token}, time.Time{}, 0)
+		m.vote = vote{token: v.token}
 	}
 	if v.agreed.list != nil {
 		m.vote = v.agreed

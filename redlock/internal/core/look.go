@@ -108,5 +108,9 @@ func (c *Count) TTL() time.Duration { return c.ttl }
 // Limit returns the instant beyond which the term is never renewed; zero: there is none.
 func (t *Term) Limit() time.Time { return t.limit }
 
+// Left counts the tokens that a hold may still give, and Most is the last of them.
+func (r *Range) Left() int64 { return r.most - r.last }
+func (r *Range) Most() int64 { return r.most }
+
 // Token is that of the lease.
 func (g *Grant) Token() int64 { return g.token }

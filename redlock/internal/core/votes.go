@@ -40,6 +40,11 @@ type Voter struct {
 	server int64     // server time of the grant, µs; 0 where it was not told
 	has    Has
 
+	// drawn says that a grant has told the vote, and nothing since that it was gone. Between a vote that a re-join made, or that only a
+	// renewal has found, and the token of its lease, others may have had the member. So once it has refused a lease, none is drawn:
+	// a push may be older than that.
+	drawn, refused bool
+
 	// What follows belongs to a generation of the member (a restored counter may lie below a token that was given up, and its
 	// clock may be another's).
 	gen    uint64
@@ -101,7 +106,7 @@ func (v *Votes) Whole(i int) bool { return len(v.m[i].list) == v.terms.Slots }
 func (v *Votes) Drop(i int) { v.m[i].drop() }
 
 func (m *Voter) drop() {
-	m.vote, m.end, m.server = vote{}, time.Time{}, 0
+	m.vote, m.end, m.server, m.drawn = vote{}, time.Time{}, 0, false
 	if m.has == Held {
 		m.has = None
 	}
@@ -116,9 +121,9 @@ func (v *Votes) vote(token int64, list permit.List) vote {
 	return vote{token, list}
 }
 
-// take books a vote.
+// take books a vote that a grant has told.
 func (m *Voter) take(x vote, end time.Time, server int64) {
-	m.vote, m.end, m.server, m.has, m.wishes = x, end, server, Held, false
+	m.vote, m.end, m.server, m.has, m.wishes, m.drawn = x, end, server, Held, false, !m.refused
 }
 
 // sameAs reports whether two votes are for the same, and may count together.

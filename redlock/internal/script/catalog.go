@@ -67,6 +67,7 @@ var (
 	Release = newScript("release.lua")
 	Yield   = newScript("yield.lua")
 	Raise   = newScript("raise.lua")
+	Reserve = newScript("reserve.lua")
 	Extend  = newScript("extend.lua")
 	Rejoin  = newScript("rejoin.lua")
 	Adopt   = newScript("adopt.lua")

@@ -64,7 +64,7 @@ var (
 
 // First returns the scripts of the exclusive lock: those that every client calls.
 func First() []Script {
-	return []Script{Acquire, Wait, Release, Yield, Raise, Extend, Rejoin, Peek, Force, Batch}
+	return []Script{Acquire, Wait, Release, Yield, Raise, Reserve, Extend, Rejoin, Peek, Force, Batch}
 }
 
 // Own returns the scripts that a member must know, with those of the exclusive lock before the others.

@@ -27,7 +27,7 @@ type Lock struct {
 
 // dialect is how the calls of a kind of lock are written. A call without a script is none.
 type dialect struct {
-	acquire, wait, waitFreed, release, yield, claim, raise, rejoin, adopt, limit, peek, force, downgrade call
+	acquire, wait, waitFreed, release, yield, claim, raise, reserve, rejoin, adopt, limit, peek, force, downgrade call
 
 	served call // release with a hint of ReadersFirst; none: release takes such a hint
 	extend call // lengthens leases: its keys are those of each lock, its arguments those of each lease
@@ -57,6 +57,7 @@ const (
 	argTTL
 	argEntry
 	argToken
+	argMost     // the greatest token that an owner may give to leases
 	argsOfKinds // from here on, what the calls of other kinds have: see words.go
 )
 
@@ -79,7 +80,8 @@ var exclusive = dialect{
 	release: call{script: &Release, shared: 2, keys: queued, args: []word{argOwner, argOther}, item: &releaseItem},
 	yield:   asking(&Yield, queued, argOwner, argToken, argTTL, argEntry),
 	raise:   call{script: &Raise, shared: 1, keys: alone, args: []word{argOwner, argToken}},
-	rejoin:  asking(&Rejoin, queued, argOwner, argTTL, argToken),
+	reserve: call{script: &Reserve, shared: 1, keys: []string{"", waitersPrefix}, args: []word{argOwner, argToken, argMost}},
+	rejoin:  asking(&Rejoin, queued, argOwner, argTTL, argToken, argMost),
 	adopt:   asking(&Adopt, recorded, argOwner, argTTL, argOther),
 	peek:    asking(&Peek, queued, argOther),
 	force:   asking(&Force, queued, argOwner, argTTL),
@@ -100,6 +102,7 @@ type said struct {
 	owner, other  string
 	ttl, entry    time.Duration
 	token, ticket int64
+	most          int64
 	had           permit.List // of a semaphore, what the lease has
 	want          []int       // of a claim, with n
 	n             int
@@ -137,6 +140,8 @@ func (l *Lock) arg(f *frame, w word, s *said) {
 		f.millis(s.entry)
 	case argToken:
 		f.number(s.token)
+	case argMost:
+		f.number(s.most)
 	default:
 		l.otherArg(f, w, s)
 	}
@@ -179,9 +184,15 @@ func (l *Lock) Raise(buf *[]byte, owner string, token int64) member.Command {
 	return l.say(buf, &l.how.raise, &said{owner: owner, token: token, had: l.Held()})
 }
 
-// Rejoin gives the lease with this token a further vote. The reply is an Answer.
-func (l *Lock) Rejoin(buf *[]byte, owner string, ttl time.Duration, token int64) member.Command {
-	return l.say(buf, &l.how.rejoin, &said{owner: owner, ttl: ttl, token: token, had: l.Held()})
+// Reserve lifts the counter to most, up to which the owner may then give tokens itself, if it still has the vote with no token above
+// that of its hold. The reply is an Answer: 1 if nobody waits, 2 if somebody may, 3 if nothing is reserved, 0 without the vote.
+func (l *Lock) Reserve(buf *[]byte, owner string, token, most int64) member.Command {
+	return l.say(buf, &l.how.reserve, &said{owner: owner, token: token, most: most})
+}
+
+// Rejoin gives the lease with this token a further vote, where the owner may give tokens up to most. The reply is an Answer.
+func (l *Lock) Rejoin(buf *[]byte, owner string, ttl time.Duration, token, most int64) member.Command {
+	return l.say(buf, &l.how.rejoin, &said{owner: owner, ttl: ttl, token: token, most: most, had: l.Held()})
 }
 
 // Adopt makes the vote of the owner former the vote of owner, and lengthens it. The reply is that of a Renewal with

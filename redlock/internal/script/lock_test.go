@@ -39,7 +39,7 @@ func calls(l Lock) map[string]member.Command {
 	return map[string]member.Command{
 		"acquire": l.Acquire(nil, "me:1", ttl), "wait": l.Wait(nil, "me:1", ttl, entry, 9), "wait freed": l.WaitFreed(nil, "me:1", ttl, entry, 9),
 		"release": l.Release(nil, "me:1", "other:2"), "yield": l.Yield(nil, "me:1", 7, ttl, entry, 9), "raise": l.Raise(nil, "me:1", 7),
-		"rejoin": l.Rejoin(nil, "me:1", ttl, 7), "peek": l.Peek(nil), "force": l.Force(nil, "", ttl), "extend": l.Extend(nil, "me:1", ttl),
+		"rejoin": l.Rejoin(nil, "me:1", ttl, 7, 9), "peek": l.Peek(nil), "force": l.Force(nil, "", ttl), "extend": l.Extend(nil, "me:1", ttl),
 	}
 }
 
@@ -67,6 +67,9 @@ func TestCallsHaveTheWordsOfTheProtocol(t *testing.T) {
 	const five, seven = "k redquorum:tokens redquorum:boot redquorum:q:{k} redquorum:w:{k} 7629 ", "k redquorum:tokens redquorum:boot " +
 		"redquorum:q:{k} redquorum:w:{k} redisson_lock_token:{k} redquorum:turn:{k} 7629 "
 	const last = " redisson_lock__channel:{k} redquorum:ours:{k}"
+	l := Exclusive("k")
+	reserve, _ := words(t, l.Reserve(nil, "me:1", 7, 9).Cmd)
+	require.Equal(t, "3 k redquorum:tokens redquorum:w:{k} 7629 me:1 7 9", strings.Join(reserve[2:], " "))
 	for what, want := range map[string][3]string{
 		"acquire":    {"3 k redquorum:tokens redquorum:boot 7629 me:1 30001", "7 " + seven + "me:1 30001" + last, "5 " + five + "me:1 30001"},
 		"wait":       {"5 " + five + "me:1 30001 10000", "7 " + seven + "me:1 30001 10000 0" + last, "5 " + five + "me:1 30001 10000 9"},
@@ -74,7 +77,7 @@ func TestCallsHaveTheWordsOfTheProtocol(t *testing.T) {
 		"release":    {"5 " + five + "me:1 other:2", "7 " + seven + "me:1 other:2" + last, "5 " + five + "me:1 other:2"},
 		"yield":      {"5 " + five + "me:1 7 30001 10000", "7 " + seven + "me:1 7 30001 10000" + last, "5 " + five + "me:1 7 30001 10000 9"},
 		"raise":      {"2 k redquorum:tokens 7629 me:1 7", "7 " + seven + "me:1 7" + last, "2 k redquorum:tokens 7629 me:1 7"},
-		"rejoin":     {"5 " + five + "me:1 30001 7", "7 " + seven + "me:1 30001 7" + last, "5 " + five + "me:1 30001 7"},
+		"rejoin":     {"5 " + five + "me:1 30001 7 9", "7 " + seven + "me:1 30001 7" + last, "5 " + five + "me:1 30001 7 9"},
 		"peek":       {"5 " + five + "all", "5 " + five + "all", "5 " + five + "all"},
 		"force":      {"5 " + five + " 30001", "7 " + seven + " 30001" + last, "5 " + five + " 30001"},
 		"extend":     {"1 k me:1 30001", "1 k me:1 30001", "1 k me:1 30001"},
@@ -104,7 +107,7 @@ func TestCallsOfReadersAndWritersHaveTheWordsOfTheProtocol(t *testing.T) {
 		"release":   {{RWRelease, five + "me:1 other:2"}, {RWRelease, five + "me:1 other:2"}},
 		"yield":     {{Yield, five + "me:1 7 30001 10000"}, {Yield, five + "me:1 7 30001 10000"}},
 		"raise":     {{Raise, "2 k redquorum:tokens 7629 me:1 7"}, {RWRaise, "2 k redquorum:tokens 7629 me:1 7"}},
-		"rejoin":    {{Rejoin, five + "me:1 30001 7"}, {RWRejoin, five + "me:1 30001 7"}},
+		"rejoin":    {{Rejoin, five + "me:1 30001 7 9"}, {RWRejoin, five + "me:1 30001 7"}},
 		"peek":      {{RWPeek, five + "all"}, {RWPeek, five + "all"}},
 		"force":     {{RWForce, five + " 30001"}, {RWForce, five + " 30001"}},
 		"extend":    {{Extend, "1 k me:1 30001"}, {RWExtend, "2 k redquorum:q:{k} me:1 30001"}},

@@ -17,6 +17,7 @@ var writing = dialect{
 	release: rwRelease,
 	yield:   exclusive.yield,
 	raise:   exclusive.raise,
+	reserve: exclusive.reserve,
 	rejoin:  exclusive.rejoin,
 	adopt:   exclusive.adopt,
 	peek:    asking(&RWPeek, queued, argOther),

@@ -308,6 +308,14 @@ func (b *Ballot) Renewed(i int, gen uint64, ok bool, end time.Time) {
 	}
 }
 
+// Range begins the range of the lease.
+func (b *Ballot) Range() core.Range { return b.core.Range() }
+
+// ReserveAnswered books what member i answers to a reservation, and reports whether the range is longer.
+func (b *Ballot) ReserveAnswered(r *core.Range, i int, a *Answer, now time.Time, states []member.State) bool {
+	return b.core.Reserved(r, i, &a.Answer, now, states)
+}
+
 // ReleaseAnswered reports whether the attempt has left nothing at member i, as it should be. If
 // another owner had the lock all along, "not yours" is the answer that a release expects. If the
 // lock was ours, it is a loss.
