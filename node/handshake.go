@@ -3,10 +3,8 @@ package node
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
@@ -66,11 +64,7 @@ func (n *Node) introduce(ctx context.Context, s *session) error {
 		return err
 	}
 	p, id, info := &s.process, calls[askedID].Reply.Int, calls[askedInfo].Reply.Str
-	seconds, _ := strconv.ParseInt(resp.Field(info, "uptime_in_seconds:"), 10, 64)
-	p.RunID, p.Uptime, p.Seen = resp.Field(info, "run_id:"), time.Duration(seconds)*time.Second, time.Now()
-	if len(n.scripts.preload) > 0 {
-		p.Served = served(&calls[askedScripts])
-	}
+	p.RunID = resp.Field(info, "run_id:")
 	cmds = n.lacking(calls)
 	// In another process the id belongs to a stranger. So it may in one that does not name itself.
 	kill := old.id != 0 && p.RunID != "" && p.RunID == old.runID && id != old.id && !listsNobody(&calls[lives])
@@ -93,17 +87,6 @@ func (n *Node) introduce(ctx context.Context, s *session) error {
 	}
 	n.before = predecessor{p.RunID, id}
 	return nil
-}
-
-// served is what a server said to SCRIPT EXISTS of its preloaded scripts and of servedScript: whether a client was here before.
-func served(c *member.Call) guard.Sign {
-	switch {
-	case c.Outcome != member.Answered:
-		return guard.Unsaid
-	case slices.ContainsFunc(c.Reply.Elems, func(r member.Reply) bool { return r.Int == 1 }):
-		return guard.Served
-	}
-	return guard.NotServed
 }
 
 // listsNobody reports whether a server said to CLIENT LIST ID that it has no such connection: it has closed it, and executes

@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"crypto/sha1"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +78,7 @@ const (
 func (n *Node) questions() [][]byte {
 	cmds := [][]byte{askedID: clientID, askedInfo: infoServer, askedPing: ping, askedHello: helloOf(n.apart)}
 	if len(n.scripts.preload) > 0 {
-		cmds = append(cmds, resp.Command(slices.Concat([]string{"SCRIPT", "EXISTS"}, n.scripts.preload, []string{servedSHA})...))
+		cmds = append(cmds, resp.Command(append([]string{"SCRIPT", "EXISTS"}, n.scripts.preload...)...))
 	}
 	if n.cfg.ClientName != "" {
 		cmds = append(cmds, resp.Command("CLIENT", "SETNAME", n.cfg.ClientName))
@@ -128,26 +126,13 @@ func (n *Node) understand(s *session, calls []member.Call) error {
 
 // lacking loads the scripts that the server does not say it has.
 func (n *Node) lacking(calls []member.Call) (cmds [][]byte) {
-	if len(n.scripts.preload) == 0 {
-		return nil
-	}
-	told := &calls[askedScripts]
 	for i, sha := range n.scripts.preload {
-		if !exists(told, i) {
+		if !exists(&calls[askedScripts], i) {
 			cmds = append(cmds, resp.Command("SCRIPT", "LOAD", n.scripts.sources[sha]))
 		}
 	}
-	if !exists(told, len(n.scripts.preload)) {
-		cmds = append(cmds, resp.Command("SCRIPT", "LOAD", servedScript))
-	}
 	return cmds
 }
-
-// servedScript is known to every server that a client with a guard has shaken hands with, in whatever version, for as long as
-// its process lives: FLUSHALL empties the data and not the scripts. Its text never changes.
-const servedScript = "return 'redquorum'"
-
-var servedSHA = fmt.Sprintf("%x", sha1.Sum([]byte(servedScript)))
 
 // exists reports whether a server said to SCRIPT EXISTS that it has the i-th script. One that does not
 // permit that command is told all.

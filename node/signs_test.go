@@ -2,7 +2,6 @@ package node
 
 import (
 	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,31 +11,8 @@ import (
 	"github.com/redquorum/redquorum/internal/resp"
 )
 
-// A server that was emptied still knows its scripts, and counts the command that emptied it: docs/protocol.md, "First start".
-func TestSignsOfAServerOutliveItsData(t *testing.T) {
-	t.Parallel()
-	for _, command := range []string{"FLUSHALL", "FLUSHALL ASYNC", "FLUSHDB", "SWAPDB 0 1"} {
-		s := rt.Real(t, 1).Servers[0]
-		do := func(words ...string) any {
-			t.Helper()
-			v, err := s.Do(t.Context(), words...)
-			require.NoError(t, err, words)
-			return v
-		}
-		do("SET", "k", "v")
-		require.Equal(t, servedSHA, do("SCRIPT", "LOAD", servedScript))
-		words := strings.Fields(command)
-		field := "cmdstat_" + strings.ToLower(words[0]) + ":"
-		require.Empty(t, resp.Field([]byte(do("INFO", "commandstats").(string)), field), "%s is counted before", command)
-		do(words...)
-		require.EqualValues(t, 0, do("EXISTS", "k"), command)
-		require.Equal(t, []any{int64(1)}, do("SCRIPT", "EXISTS", servedSHA), command)
-		require.Regexp(t, "^calls=1,", resp.Field([]byte(do("INFO", "commandstats").(string)), field), command)
-	}
-}
-
 // Whatever replaces the data of a server that goes on running changes its replication id, and leaves the former one beside
-// it. A first replica changes it, too, and leaves none. The server counts what it was told: docs/protocol.md, "First start".
+// it. A first replica changes it, too, and leaves none. The server counts what it was told: docs/protocol.md, "Replaced memory".
 func TestSignsOfAServerThatWasAReplica(t *testing.T) {
 	t.Parallel()
 	cluster := rt.Real(t, 2)
@@ -60,7 +36,6 @@ func TestSignsOfAServerThatWasAReplica(t *testing.T) {
 	const a, b = 0, 1
 	process, born := resp.Field(section(a, "server"), "run_id:"), replication(a, "master_replid")
 	require.Equal(t, none, replication(a, "master_replid2"))
-	do(a, "SCRIPT", "LOAD", servedScript)
 
 	follow(b, a)
 	first := replication(a, "master_replid")
@@ -81,7 +56,6 @@ func TestSignsOfAServerThatWasAReplica(t *testing.T) {
 	require.NotContains(t, []string{born, first, replication(b, "master_replid")}, replication(a, "master_replid"))
 	require.Equal(t, replication(b, "master_replid"), replication(a, "master_replid2"))
 	require.Equal(t, process, resp.Field(section(a, "server"), "run_id:"))
-	require.Equal(t, []any{int64(1)}, do(a, "SCRIPT", "EXISTS", servedSHA))
 	require.Regexp(t, "^calls=2,", resp.Field(section(a, "commandstats"), "cmdstat_replicaof:"))
 
 	before := replication(a, "master_replid")

@@ -66,8 +66,7 @@ type Config struct {
 	// the same value. Default: Quarantine.
 	RestartGuard RestartGuard
 	// FreshMembers declares that nobody has ever held a lock at these members. Without it, a first
-	// start waits until the servers are older than MaxTTL, because they may have lost everything at
-	// once. It skips that wait only if the first client that comes has it: once a client without it has
+	// start waits for MaxTTL, because the members may have lost everything at once. It skips that wait only if the first client that comes has it: once a client without it has
 	// come, the members wait, and FreshMembers changes nothing.
 	//
 	// Use it for demos, for tests, and for a very first start, as the decision of a person. Never put

@@ -49,7 +49,7 @@ func linesOf(log *transcript, member, text string) (out []string) {
 	return out
 }
 
-// A first start at young servers says of each member, in one line, why it waits, how long, and what skips
+// A first start says of each member, in one line, why it waits, how long, and what skips
 // that; so does the error of who does not wait, and names the members.
 func TestFirstStartSaysWhyItWaitsAndWhatSkipsThat(t *testing.T) {
 	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
@@ -64,7 +64,7 @@ func TestFirstStartSaysWhyItWaitsAndWhatSkipsThat(t *testing.T) {
 		for i, m := range p.Members() {
 			lines := linesOf(&log, m.Name, "does not vote")
 			require.Len(t, lines, 1, "%s", log.String())
-			for _, text := range []string{"used for the first time", "younger than the longest lease", "for=1", "until=", "Config.FreshMembers"} {
+			for _, text := range []string{"used for the first time", "may be one that lost everything", "for=1", "until=", "Config.FreshMembers"} {
 				require.Contains(t, lines[0], text)
 			}
 			require.Contains(t, err.Error(), m.Name+": member is in quarantine until "+m.Until.Format(time.TimeOnly))

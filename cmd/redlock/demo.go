@@ -115,7 +115,7 @@ list one Redis twice, 130 after Ctrl-C.`,
 	f.IntVar(&opts.Workers, "workers", 3, "how many workers contend, 2 to 64")
 	f.BoolVar(&opts.Redis, "redis", false, "start five redis-server processes instead of embedded members")
 	f.StringArrayVar(&members, "members", nil, "use your own members, by URL, including clusters and Sentinel groups; the demo kills none of them")
-	f.BoolVar(&opts.Fresh, "fresh", false, "with --members: nobody has ever held a lock there, so they need not be older than the longest lease")
+	f.BoolVar(&opts.Fresh, "fresh", false, "with --members: nobody has ever held a lock there, so they need not wait for the longest lease")
 	f.BoolVar(&asJSON, "json", false, "print only the result, as one line of JSON (progress goes to stderr)")
 	return cmd
 }

@@ -23,7 +23,7 @@ func newInit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init --fresh",
 		Short: "Mark new members as holding nothing, so that they vote at once",
-		Long: `Members that no client has used do not vote until their servers are older than --max-ttl. They might
+		Long: `Members that no client has used do not vote for --max-ttl from the first client on. They might
 be a deployment that lost everything at once, while somebody still holds a lock. With init --fresh a
 person declares that nobody has ever held a lock at these members, so that a first deployment need
 not wait.

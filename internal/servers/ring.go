@@ -15,7 +15,7 @@ var ring = map[string][]string{
 		"TestInboxDeliversAndComesBack", "TestKeyThatIsNotPermittedFailsAlone", "TestNoErrorOrLogHoldsTheSecret",
 		"TestRepliesOfEveryShape", "TestScriptOfSomebodyElseIsRefused", "TestScriptsAreLoadedAndRepaired",
 		"TestServerThatMayNotLoadScriptsGetsNoBatches", "TestTLSWithACLUser", "TestWrongScriptKeepsTheMemberDown",
-		"TestSignsOfAServerOutliveItsData", "TestSignsOfAServerThatWasAReplica",
+		"TestSignsOfAServerThatWasAReplica",
 	},
 	"node/internal/guard": {"TestGuardScriptsDoWhatTheProtocolSays"},
 	"cluster": {

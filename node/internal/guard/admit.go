@@ -57,8 +57,8 @@ func (s *Seat) admitAnew(on Session, p Process) (Standing, error) {
 
 func (s *Seat) admit(on Session, p Process) (Standing, error) {
 	g, runID := s.guard, p.RunID
-	began, used := time.Now(), p.Served == Served
-	for first := true; ; {
+	began := time.Now()
+	for first := true; ; first = false {
 		news := g.news()
 		if err := s.settle(on); err != nil {
 			return Standing{}, err
@@ -82,13 +82,7 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 			return Standing{}, err
 		}
 		s.finds(m)
-		v := s.view(p)
-		if m.id == "" && first {
-			first = false
-			emptied, told := s.counted(on, "flushall", "flushdb", "swapdb")
-			used = used || emptied || p.Served == Unsaid && !told
-		}
-		v.used = used
+		v := s.view()
 		if s.early(m, runID, v, began) {
 			if err := on.Pause(news, 100*time.Millisecond); err != nil {
 				return Standing{}, err
@@ -139,23 +133,16 @@ func (s *Seat) rename(on Session, m marker) (marker, error) {
 // neverFollowed reports whether the server's process says that it was never told to be a replica. Then a replication id that
 // changed names the same memory: a first replica has come, or the last one was gone for long.
 func (s *Seat) neverFollowed(on Session) bool {
-	yes, told := s.counted(on, "replicaof", "slaveof", "failover")
-	return told && !yes
-}
-
-// counted reports whether the server's process has ever executed one of these commands.
-func (s *Seat) counted(on Session, commands ...string) (yes, told bool) {
 	calls, err := s.askOn(on, infoCommands)
-	if err != nil || calls[0].Outcome != member.Answered || calls[0].Reply.Kind != '$' {
-		return false, false
+	if err != nil || !strings.Contains(string(calls[0].Reply.Str), "cmdstat_") { // it does not tell
+		return false
 	}
-	stats := calls[0].Reply.Str
-	for _, command := range commands {
-		if n, _, _ := strings.Cut(strings.TrimPrefix(resp.Field(stats, "cmdstat_"+command+":"), "calls="), ","); n != "" && n != "0" {
-			return true, true
+	for _, told := range []string{"replicaof", "slaveof", "failover"} {
+		if n := resp.Field(calls[0].Reply.Str, "cmdstat_"+told+":"); n != "" && !strings.HasPrefix(n, "calls=0,") {
+			return false
 		}
 	}
-	return false, strings.Contains(string(stats), "cmdstat_")
+	return true
 }
 
 // admits takes over a marker. If the member does not know how long our leases may be, admits

@@ -23,8 +23,8 @@ func early(m marker, v view) bool {
 	switch {
 	case m.id != "" || v.known || v.mode == Off && v.fresh:
 		return false
-	case !v.saw && v.unmarked == v.members: // another client of a first start may be about to mark it
-		return v.used && !v.fresh && v.waited < v.patience
+	case !v.saw && v.unmarked == v.members:
+		return false
 	}
 	return !v.saw && v.waited < v.patience || v.young && v.waited < lookAgain
 }

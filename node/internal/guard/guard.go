@@ -154,14 +154,13 @@ func (g *Guard) longest() time.Duration {
 }
 
 // view is what the client knows beside the member's marker.
-func (s *Seat) view(p Process) view {
+func (s *Seat) view() view {
 	g := s.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// Of what the clocks say the server's age gets the least: a wall clock set forward makes nothing older.
 	v := view{
 		mode: g.cfg.Mode, fresh: g.cfg.Fresh, saw: g.sawLocked(), known: s.known || s.covered(), members: g.cfg.Members,
-		q: g.q, lag: max(0, s.terms.Lag), uptime: p.Uptime + time.Since(p.Seen),
+		q: g.q, lag: max(0, s.terms.Lag),
 	}
 	v.unmarked = g.groupsUnmarkedLocked()
 	for _, o := range g.seats {

@@ -15,7 +15,7 @@ func TestWhatAMarkerMeans(t *testing.T) {
 	ours := marker{id: "run 1", state: neverForgot}
 	old := marker{id: "before 1", state: neverForgot}
 	var none marker
-	all := view{members: 5, unmarked: 5, q: q, uptime: time.Hour, waiting: waiting{patience: time.Second}}
+	all := view{members: 5, unmarked: 5, q: q, waiting: waiting{patience: time.Second}}
 	const waitFirst = markLost + 1
 	with := func(edit func(v *view)) view { v := all; edit(&v); return v }
 	for _, tc := range []struct {
@@ -36,19 +36,12 @@ func TestWhatAMarkerMeans(t *testing.T) {
 		{"names the master of before, guard off", marker{id: "other 1", recall: recall{repl: "a", now: "b", older: "a"}}, with(func(v *view) { v.mode = Off }), markLost, q},
 		{"missing, guard off", none, with(func(v *view) { v.mode, v.known = Off, true }), markLost, q},
 		{"missing, guard off, fresh", none, with(func(v *view) { v.mode, v.known, v.saw, v.fresh = Off, true, true, true }), markNew, 0},
-		{"missing at all members, old servers", none, all, markNew, 0},
-		{"missing at all, young servers", none, with(func(v *view) { v.uptime = 10 * time.Second }), markNew, 21 * time.Second},
-		{"missing at all, just started", none, with(func(v *view) { v.uptime = 0 }), markNew, q},
-		{"missing at all, just started, perhaps in another's place", none, with(func(v *view) { v.uptime, v.lag = 0, 15*time.Second }), markNew, q + 15*time.Second},
-		{"missing at all, older than any lease of who was replaced", none, with(func(v *view) { v.uptime, v.lag = q+16*time.Second, 15*time.Second }), markNew, 0},
-		{"missing at all, old servers that have served", none, with(func(v *view) { v.used, v.waited = true, time.Second }), markNew, q},
-		{"missing at all, and somebody may be about to mark", none, with(func(v *view) { v.used = true }), waitFirst, 0},
-		{"missing at all, servers that have served, fresh", none, with(func(v *view) { v.used, v.fresh = true, true }), markNew, 0},
-		{"missing at all, emptied, perhaps in another's place", none, with(func(v *view) { v.used, v.waited, v.lag = true, time.Second, 15*time.Second }), markNew, q + 15*time.Second},
-		{"missing at all, old servers, this one was a replica", marker{recall: recall{now: "b", older: "a"}}, all, markNew, q},
-		{"the same, in another's place", marker{recall: recall{now: "b", older: "a"}}, with(func(v *view) { v.lag = 15 * time.Second }), markNew, q + 15*time.Second},
+		{"missing at all members", none, all, markNew, q},
+		{"missing at all, perhaps in another's place", none, with(func(v *view) { v.lag = 15 * time.Second }), markNew, q + 15*time.Second},
+		{"missing at all, this one was a replica", marker{recall: recall{now: "b", older: "a"}}, all, markNew, q},
 		{"the same, fresh", marker{recall: recall{now: "b", older: "a"}}, with(func(v *view) { v.fresh = true }), markNew, 0},
-		{"missing at all, fresh", none, with(func(v *view) { v.uptime, v.fresh = 0, true }), markNew, 0},
+		{"missing at all, fresh", none, with(func(v *view) { v.fresh, v.lag = true, 15*time.Second }), markNew, 0},
+		{"missing at all, but some of ours are young", none, with(func(v *view) { v.young = true }), markNew, q},
 		{"had one before", none, with(func(v *view) { v.known = true }), markLost, q},
 		{"had one before, fresh", none, with(func(v *view) { v.known, v.fresh = true, true }), markLost, q},
 		{"others have one", none, with(func(v *view) { v.saw, v.unmarked = true, 1 }), markLost, q},

@@ -9,21 +9,9 @@ import (
 
 // Process is the server process behind a session.
 type Process struct {
-	RunID    string        // "" if the server does not tell
-	Uptime   time.Duration // at Seen
-	Seen     time.Time
+	RunID    string // "" if the server does not tell
 	MasterID string // CLUSTER MYID of a master of a cluster
-	Served   Sign   // whether clients were at this process before
 }
-
-// Sign is what the script cache of a server tells of its past. It outlives FLUSHALL.
-type Sign uint8
-
-const (
-	NotServed Sign = iota // it has no script of ours: no client of ours ever asked this process for a vote
-	Served                // it has one
-	Unsaid                // it does not say
-)
 
 // Host publishes what a Seat finds, and tells it how its member is. Its methods may be called from
 // any goroutine, and none but Ask waits. The guard calls Now, Closing and the functions of Shard under

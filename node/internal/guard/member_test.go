@@ -33,20 +33,18 @@ type client struct {
 	events []string
 }
 
-// started are n servers that have run for as long.
-func started(n int, age time.Duration) (servers []*server) {
+// started are n servers.
+func started(n int) (servers []*server) {
 	for i := range n {
-		s := newServer(fmt.Sprintf("run%d", i))
-		s.born = time.Now().Add(-age)
-		servers = append(servers, s)
+		servers = append(servers, newServer(fmt.Sprintf("run%d", i)))
 	}
 	return servers
 }
 
-// connect makes a client of these servers, and connects it.
+// connect makes a client of these servers, for which a person vouches, and connects it.
 func connect(t *testing.T, edit func(*Config, *Terms), servers ...*server) *client {
 	c := &client{t: t}
-	cfg := Config{Members: len(servers), MaxTTL: longest, Event: func(e Event) {
+	cfg := Config{Members: len(servers), MaxTTL: longest, Fresh: true, Event: func(e Event) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.events = append(c.events, e.Member+" "+e.Step)
@@ -66,11 +64,14 @@ func connect(t *testing.T, edit func(*Config, *Terms), servers ...*server) *clie
 
 func plain(*Config, *Terms) {}
 
-// met plays in fake time with a client of n servers that have run for as long.
-func met(t *testing.T, n int, age time.Duration, edit func(*Config, *Terms), play func(t *testing.T, servers []*server, c *client)) {
+// unvouched is a client to which nobody has said that nothing was held at its members.
+func unvouched(cfg *Config, _ *Terms) { cfg.Fresh = false }
+
+// met plays in fake time with a client of n servers.
+func met(t *testing.T, n int, edit func(*Config, *Terms), play func(t *testing.T, servers []*server, c *client)) {
 	t.Helper()
 	faketime.Test(t, func(t *testing.T) {
-		servers := started(n, age)
+		servers := started(n)
 		c := connect(t, edit, servers...)
 		defer c.close()
 		play(t, servers, c)
@@ -109,7 +110,7 @@ func (h *fakeHost) stands() (s Standing, v Verdict, gen uint64) {
 }
 
 func TestMemberThatWasFlushedIsSilentForTheLongestLeaseAndRestored(t *testing.T) {
-	met(t, 3, time.Hour, plain, func(t *testing.T, servers []*server, c *client) {
+	met(t, 3, plain, func(t *testing.T, servers []*server, c *client) {
 		require.Equal(t, 3, c.voting())
 		for i, s := range servers {
 			s.do("HSET", member.TokensKey, "7", strconv.Itoa(4e15+40+i), "8", "5", "7.3", strconv.Itoa(4e15+70+i), "limit:redquorum:s1:{k}", strconv.Itoa(90+i))
@@ -142,7 +143,7 @@ func TestMemberThatWasFlushedIsSilentForTheLongestLeaseAndRestored(t *testing.T)
 
 func TestProcessThatIsNotTheOneOfTheMarkerHasForgotten(t *testing.T) {
 	for mode, forgets := range map[Mode]bool{Quarantine: true, Strict: true, Off: false} {
-		met(t, 3, time.Hour, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, func(t *testing.T, servers []*server, c *client) {
+		met(t, 3, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, func(t *testing.T, servers []*server, c *client) {
 			gen := c.hosts[1].Now().State.Gen
 			servers[1].edit(func() { servers[1].run = "other" }) // with its data
 			c.after(2 * time.Second)
@@ -158,7 +159,7 @@ func TestProcessThatIsNotTheOneOfTheMarkerHasForgotten(t *testing.T) {
 }
 
 func TestSuspicionLooksAtOnceAndOnlyOnceInAWhile(t *testing.T) {
-	met(t, 1, time.Hour, plain, func(t *testing.T, servers []*server, c *client) {
+	met(t, 1, plain, func(t *testing.T, servers []*server, c *client) {
 		h := c.hosts[0]
 		require.True(t, h.seat.Suspects(&member.ReplyError{Kind: member.KindForgot}))
 		require.False(t, h.seat.Suspects(&member.ReplyError{Kind: member.KindBusy}))
@@ -180,13 +181,11 @@ func TestReplicaThatTookOverIsSilentForTheLongestLeaseAndTheLag(t *testing.T) {
 	for _, way := range []string{"the marker had reached it", "it had not", "it is the same server, demoted and promoted again"} {
 		faketime.Test(t, func(t *testing.T) {
 			master := newServer("master")
-			master.born = time.Now().Add(-time.Hour)
 			c := connect(t, func(_ *Config, terms *Terms) { terms.Replicated, terms.Lag = true, lag }, master)
 			defer c.close()
 			require.Equal(t, 1, c.voting())
 			replica := newServer("replica")
 			replica.succeed("replica", master)
-			replica.born = master.born
 			switch way {
 			case "it had not":
 				replica.flush()
@@ -213,7 +212,7 @@ func TestReplicaThatTookOverIsSilentForTheLongestLeaseAndTheLag(t *testing.T) {
 
 func TestReplicationIDThatChangesWithoutAPromotionIsNoted(t *testing.T) {
 	for _, replicated := range []bool{true, false} {
-		met(t, 1, time.Hour, func(_ *Config, terms *Terms) { terms.Replicated = replicated }, func(t *testing.T, servers []*server, c *client) {
+		met(t, 1, func(_ *Config, terms *Terms) { terms.Replicated = replicated }, func(t *testing.T, servers []*server, c *client) {
 			gen := c.hosts[0].Now().State.Gen
 			servers[0].edit(func() { servers[0].repl = "another" })
 			c.after((lookPings + 1) * time.Second)
@@ -229,7 +228,7 @@ func TestReplicationIDThatChangesWithoutAPromotionIsNoted(t *testing.T) {
 func TestMemberThatWasAReplicaHasForgotten(t *testing.T) {
 	for _, mode := range []Mode{Quarantine, Off} {
 		for _, way := range []string{"a look sees the replica", "no look sees it", "a call is refused there", "its client is new", "it followed nobody"} {
-			met(t, 3, time.Hour, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, func(t *testing.T, servers []*server, c *client) {
+			met(t, 3, func(cfg *Config, _ *Terms) { cfg.Mode = mode }, func(t *testing.T, servers []*server, c *client) {
 				c.after(time.Second)
 				s, h, what := servers[2], c.hosts[2], fmt.Sprint(way, mode)
 				for i, s := range servers {
@@ -311,7 +310,7 @@ func TestReplicationIDThatNobodySawChange(t *testing.T) {
 		}, false},
 	} {
 		t.Run(tc.name, bubble(func(t *testing.T) {
-			servers := started(1, time.Hour)
+			servers := started(1)
 			connect(t, plain, servers...).close()
 			servers[0].edit(func() { tc.edit(servers[0]) })
 			c := connect(t, plain, servers...)
@@ -329,7 +328,7 @@ func TestServerThatDoesNotTellOfItsReplicationVotes(t *testing.T) {
 	for _, unknown := range []bool{true, false} { // also its process
 		for _, noted := range []bool{true, false} { // by a client that may ask
 			faketime.Test(t, func(t *testing.T) {
-				s := started(1, time.Hour)[0]
+				s := started(1)[0]
 				if noted {
 					connect(t, plain, s).close()
 				}
@@ -356,7 +355,7 @@ func TestServerThatDoesNotTellOfItsReplicationVotes(t *testing.T) {
 
 func TestGroupWhoseMasterDoesNotTellItsRoleIsNotAdmitted(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
-		s := started(1, time.Hour)[0]
+		s := started(1)[0]
 		s.denies = true
 		c := connect(t, func(_ *Config, terms *Terms) { terms.Replicated = true }, s)
 		defer c.close()
@@ -384,11 +383,11 @@ func clustered(t *testing.T, servers []*server, slots ...[]uint16) *masters {
 	return c
 }
 
-// mastered plays in fake time with a client of one cluster, whose masters have run for an hour and have these slots.
+// mastered plays in fake time with a client of one cluster, whose masters have these slots.
 func mastered(t *testing.T, play func(t *testing.T, servers []*server, c *masters), slots ...[]uint16) {
 	t.Helper()
 	faketime.Test(t, func(t *testing.T) {
-		servers := started(len(slots), time.Hour)
+		servers := started(len(slots))
 		c := clustered(t, servers, slots...)
 		defer c.close()
 		play(t, servers, c)
@@ -396,7 +395,7 @@ func mastered(t *testing.T, play func(t *testing.T, servers []*server, c *master
 }
 
 func cluster(t *testing.T, servers []*server, slots ...[]uint16) *masters {
-	return joined(t, New(Config{Members: 1, MaxTTL: longest}), servers, slots...)
+	return joined(t, New(Config{Members: 1, MaxTTL: longest, Fresh: true}), servers, slots...)
 }
 
 // joined makes a cluster one of the members of a client.
@@ -464,9 +463,11 @@ func TestClusterReadsAndRaisesEveryCounterOfASlot(t *testing.T) {
 
 func TestMarkerGoesAlongWhenItsSlotIsGivenAway(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
-		servers := started(1, 10*time.Second) // in quarantine, which goes along
-		c := clustered(t, servers, span(0, 9))
+		servers := started(1)
+		c := joined(t, New(Config{Members: 1, MaxTTL: longest}), servers, span(0, 9)) // in quarantine, which goes along
 		defer c.close()
+		c.hosts[0].mend()
+		synctest.Wait()
 		h := c.hosts[0]
 		before := h.Now()
 		require.False(t, before.State.Votes)
@@ -608,7 +609,7 @@ func TestConnectionToAnotherMemoryAloneBeginsAGeneration(t *testing.T) {
 func TestClusterIsMetWhenNoMasterOfItIsConnecting(t *testing.T) {
 	for _, connecting := range []bool{true, false} {
 		faketime.Test(t, func(t *testing.T) {
-			servers := started(2, time.Hour)
+			servers := started(2)
 			earlier := clustered(t, servers, span(0, 9), span(10, 19)) // marks them
 			earlier.close()
 			var slots []uint16 // of the second master
@@ -723,7 +724,7 @@ func TestNothingBegunBeforeAMasterWasEmptiedComesBack(t *testing.T) {
 // emptiedAt plays what a client does, and returns how many commands were sent since it was armed.
 // Another client marks the master before the command number marked, unless that is 0.
 func emptiedAt(t *testing.T, emptied, marked int, play func(t *testing.T, s *server, arm func())) (n int) {
-	s := started(1, time.Hour)[0]
+	s := started(1)[0]
 	home := slotHome(3, s.process().MasterID)
 	var gone []string
 	back := func() {
@@ -762,7 +763,7 @@ func emptiedAt(t *testing.T, emptied, marked int, play func(t *testing.T, s *ser
 func TestMarkerThatNobodyCarriedIsLookedForInAllSlots(t *testing.T) {
 	for _, later := range []bool{false, true} { // a slot bears the stamp of a later marking
 		faketime.Test(t, func(t *testing.T) {
-			servers := started(1, time.Hour)
+			servers := started(1)
 			c := clustered(t, servers, span(0, 9))
 			before := c.hosts[0].Now().Standing.Marker()
 			c.close()
@@ -780,14 +781,14 @@ func TestMarkerThatNobodyCarriedIsLookedForInAllSlots(t *testing.T) {
 
 func TestMasterWithoutATopologyIsNotAdmitted(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
-		c := clustered(t, started(1, time.Hour), nil)
+		c := clustered(t, started(1), nil)
 		defer c.close()
 		require.Positive(t, c.doubt)
 		c.edit(func() { c.slots[0] = span(0, 9) })
 		c.after(20 * time.Millisecond)
 		require.True(t, c.hosts[0].votes(), "a topology that comes soon is waited for")
 
-		c = clustered(t, started(1, time.Hour), nil)
+		c = clustered(t, started(1), nil)
 		defer c.close()
 		c.after(2 * time.Second)
 		require.ErrorIs(t, c.hosts[0].admitErr, errSlots)
@@ -815,7 +816,7 @@ func TestHostThatClosesWhileItsMemberIsAdmittedHasNoStanding(t *testing.T) {
 		require.Equal(t, s, h.server.executed(), "nobody looks after it")
 	}
 	t.Run("others have not answered", bubble(func(t *testing.T) {
-		s := started(1, time.Hour)[0]
+		s := started(1)[0]
 		h := sit(t, New(Config{Members: 3, MaxTTL: longest}), s, "0", Terms{})
 		h.mend()
 		time.Sleep(250 * time.Millisecond)
@@ -825,7 +826,7 @@ func TestHostThatClosesWhileItsMemberIsAdmittedHasNoStanding(t *testing.T) {
 		require.Zero(t, s.do("EXISTS", member.MarkerKey).Int, "and nothing marks it")
 	}))
 	t.Run("a topology is to come", bubble(func(t *testing.T) {
-		c := clustered(t, started(1, time.Hour), span(0, 9))
+		c := clustered(t, started(1), span(0, 9))
 		h := c.hosts[0]
 		require.True(t, h.votes())
 		h.cut()

@@ -26,15 +26,12 @@ type server struct {
 	repl    string // replication id
 	older   string // the one before it
 	role    string
-	born    time.Time
 	ahead   time.Duration // of its clock
 	hashes  map[string]map[string]string
 	ends    map[string]time.Time // keys with a TTL
 	stolen  map[uint16]bool      // slots that another master serves
 	calls   int                  // scripts executed
-	since   int                  // the same, when the process began
-	emptied int                  // FLUSHALL since then
-	follows int                  // REPLICAOF since then
+	follows int                  // REPLICAOF since the process began
 	scans   int                  // pages that were read here
 
 	refuses  bool // looks, whatever they are
@@ -57,8 +54,8 @@ func newServer(run string) *server {
 func (s *server) restart(run string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.run, s.repl, s.older, s.role, s.born = run, "repl"+run, strings.Repeat("0", 40), "master", time.Now()
-	s.since, s.emptied, s.follows = s.calls, 0, 0
+	s.run, s.repl, s.older, s.role = run, "repl"+run, strings.Repeat("0", 40), "master"
+	s.follows = 0
 	s.hashes, s.ends = make(map[string]map[string]string), make(map[string]time.Time)
 }
 
@@ -66,7 +63,6 @@ func (s *server) restart(run string) {
 func (s *server) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.emptied++
 	clear(s.hashes)
 	clear(s.ends)
 }
@@ -129,11 +125,7 @@ func (s *server) executed() int {
 func (s *server) process() Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := Process{RunID: s.name(), Uptime: time.Since(s.born), Seen: time.Now(), MasterID: "master-" + s.run}
-	if s.calls > s.since {
-		p.Served = Served
-	}
-	return p
+	return Process{RunID: s.name(), MasterID: "master-" + s.run}
 }
 
 // name is the run_id that it tells.
@@ -274,7 +266,7 @@ func (s *server) execute(args []string) any {
 		return "OK"
 	case "INFO":
 		if key == "commandstats" {
-			return fmt.Sprintf("# Commandstats\r\ncmdstat_eval:calls=1,usec=1\r\ncmdstat_flushall:calls=%d,usec=1\r\ncmdstat_replicaof:calls=%d,usec=1\r\n", s.emptied, s.follows)
+			return fmt.Sprintf("# Commandstats\r\ncmdstat_eval:calls=1,usec=1\r\ncmdstat_replicaof:calls=%d,usec=1\r\n", s.follows)
 		}
 		return fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", s.role, s.repl, s.older)
 	}

@@ -53,13 +53,9 @@ type qMember struct {
 	marks   int8 // how many there were
 	life    int8 // its replication id
 	noted   int8 // the one that it was marked with
-	served  bool // the process shows that clients were there before
-	age     int8 // of the process, ticks; qOld at most
 	holder  int8 // client+1
 	key     int8 // ticks
 }
-
-const qOld = 3 // no lease is longer
 
 // data is what a copy takes along.
 func (m *qMember) data() qMember {
@@ -68,7 +64,7 @@ func (m *qMember) data() qMember {
 
 // holds has the running process have these data.
 func (m *qMember) holds(data qMember) {
-	data.run, data.marks, data.life, data.served, data.age = m.run, m.marks, m.life, m.served, m.age
+	data.run, data.marks, data.life = m.run, m.marks, m.life
 	*m = data
 }
 
@@ -214,7 +210,7 @@ type qRules struct {
 	byClock bool  // members are restored also where too few know; then the first client looks at all in each tick
 	limit   int   // states
 
-	noSources, noProlonging, noMajority, noSigns, noReplID bool
+	noSources, noProlonging, noMajority, noRest, noReplID bool
 
 	begins [qMembers]qMember // what copies have
 }
@@ -331,7 +327,7 @@ func (r *qRules) look(w *qWorld, c *qClient, m *qMember, i int, ttl int8, waited
 		c.gone(i)
 	}
 	v := view{mode: Strict, saw: c.saw, known: c.known&bit != 0, members: qMembers, unmarked: max(1, bits.OnesCount8(c.none)),
-		q: time.Duration(c.q) * qTick, uptime: time.Duration(m.age) * qTick, used: m.served && !r.noSigns, waiting: waiting{waited: waited, patience: time.Second}}
+		q: time.Duration(c.q) * qTick, fresh: r.noRest, waiting: waiting{waited: waited, patience: time.Second}}
 	if early(found, v) {
 		return true
 	}
@@ -367,9 +363,6 @@ func (c *qClient) gone(member int) {
 func (r *qRules) tick(w *qWorld) bool {
 	for i := range w.members {
 		m := &w.members[i]
-		if r.starts {
-			m.age = min(qOld, m.age+1)
-		}
 		m.left, m.raised = max(0, m.left-1), max(0, m.raised-1)
 		if m.key = max(0, m.key-1); m.key == 0 {
 			m.holder = 0
@@ -410,7 +403,7 @@ func (r *qRules) search() explore.Found[explore.Step] {
 		shortest = min(shortest, ttl)
 	}
 	for i := range first.members {
-		first.members[i] = qMember{state: qNever, q: shortest, mark: 1, marks: 1, served: true, age: qOld}
+		first.members[i] = qMember{state: qNever, q: shortest, mark: 1, marks: 1}
 		r.begins[i] = first.members[i].data()
 	}
 	for i, ttl := range r.longest {
@@ -445,7 +438,7 @@ var qRulesOut = map[string]func(r *qRules){
 	"what the sources know of longer leases":        func(r *qRules) { r.noSources = true },
 	"the growth of the quarantine":                  func(r *qRules) { r.noProlonging = true },
 	"the wait until a majority knows of our MaxTTL": func(r *qRules) { r.noMajority = true },
-	qSigns:  func(r *qRules) { r.noSigns = true },
+	qRest:   func(r *qRules) { r.noRest = true },
 	qReplID: func(r *qRules) { r.noReplID = true },
 }
 
@@ -453,7 +446,7 @@ const (
 	qOfSources = "what the sources know of longer leases"
 	qOfGrowth  = "the growth of the quarantine"
 	qMajority  = "the wait until a majority knows of our MaxTTL"
-	qSigns     = "the signs that a process served before"
+	qRest      = "the rest of members that nobody saw marked"
 	qReplID    = "the replication id that a member was marked with"
 )
 
@@ -479,9 +472,9 @@ var qSearches = []qSearch{
 
 // The same processes on the same connections, with other data.
 var qReplaced = []qSearch{
-	{"all are emptied, and a client comes that is new", qRules{longest: []int8{1, 1}, empties: 1, raised: true, starts: true}, []string{qSigns}, false, false},
+	{"all are emptied, and a client comes that is new", qRules{longest: []int8{1, 1}, empties: 1, raised: true, starts: true}, []string{qRest}, false, false},
 	{"all are emptied and one restarts, and a client comes that is new", qRules{longest: []int8{2, 2}, empties: 1, faults: 1, raised: true, starts: true},
-		[]string{qSigns}, true, false},
+		[]string{qRest}, true, false},
 	{"a member follows a copy, and a client stays", qRules{longest: []int8{2, 2}, copies: 1, met: 0b111, raised: true}, []string{qReplID}, false, false},
 	{"a member follows a copy, and a client comes that is new", qRules{longest: []int8{1, 1}, copies: 1, raised: true, starts: true}, []string{qReplID}, true, false},
 	{"two members follow copies", qRules{longest: []int8{2, 2}, copies: 2, met: 0b111, raised: true}, []string{qReplID}, true, false},

@@ -42,7 +42,7 @@ func (s *Seat) tellMarked(old, m marker) {
 	log, name := s.terms.Logger, s.host.Name()
 	process, _, _ := strings.Cut(m.id, " ")
 	until := time.Now().Add(m.left).Round(time.Second).Format(time.TimeOnly)
-	why := "it is younger than the longest lease, so it may be one that lost everything"
+	why := "no member has a marker, so it may be one that lost everything"
 	if old.promoted() {
 		why = "it was a replica, so it may have taken over before what was granted had reached it"
 	}

@@ -19,10 +19,10 @@ func (c *client) rest() {
 	}
 }
 
-// rested plays in fake time with a client that makes no calls, of n servers that have run for an hour.
+// rested plays in fake time with a client that makes no calls, of n servers.
 func rested(t *testing.T, n int, play func(t *testing.T, servers []*server, c *client)) {
 	t.Helper()
-	met(t, n, time.Hour, plain, func(t *testing.T, servers []*server, c *client) { c.rest(); play(t, servers, c) })
+	met(t, n, plain, func(t *testing.T, servers []*server, c *client) { c.rest(); play(t, servers, c) })
 }
 
 func (h *fakeHost) on() *fakeSession { return h.Now().Session.(*fakeSession) }
@@ -40,7 +40,7 @@ func TestLooksAreAPingApartIfThereAreCallsAndTenIfNot(t *testing.T) {
 		{"no calls, and a replica may take over", func(_ *Config, t *Terms) { t.Replicated = true }, 0, 159, 161},
 	} {
 		t.Run(tc.name, bubble(func(t *testing.T) {
-			c := connect(t, tc.edit, started(1, time.Hour)...)
+			c := connect(t, tc.edit, started(1)...)
 			defer c.close()
 			c.rest()
 			for end := time.Now().Add(160*time.Second + 500*time.Millisecond); time.Now().Before(end); {
@@ -107,7 +107,7 @@ func TestGenerationEndsBeforeTheFirstCallAfterARestIsAnswered(t *testing.T) {
 		for _, end := range []string{"a call", "its time"} {
 			faketime.Test(t, func(t *testing.T) {
 				name := fmt.Sprintf("%s, sent by %s", what, end)
-				servers := started(1, time.Hour)
+				servers := started(1)
 				c := connect(t, plain, servers...)
 				defer c.close()
 				c.rest()
@@ -170,7 +170,7 @@ func TestClientWithoutCallsEndsAQuarantine(t *testing.T) {
 		c.after(3 * time.Second)
 		require.Equal(t, 3, c.voting())
 	})
-	met(t, 1, 0, plain, func(t *testing.T, servers []*server, c *client) {
+	met(t, 1, unvouched, func(t *testing.T, servers []*server, c *client) {
 		c.rest()
 		c.after(longest - time.Second)
 		servers[0].do("SET", quarantineKey, "1", "PX", "4000") // by a client with a greater MaxTTL
@@ -184,7 +184,7 @@ func TestClientWithoutCallsEndsAQuarantine(t *testing.T) {
 func TestGreaterMaxTTLWaitsForClientsAtRest(t *testing.T) {
 	for _, phase := range []time.Duration{0, 500 * time.Millisecond, 999 * time.Millisecond, time.Second, 1001 * time.Millisecond, 4 * time.Second, 9 * time.Second, 10 * time.Second} {
 		faketime.Test(t, func(t *testing.T) {
-			servers := started(3, time.Hour)
+			servers := started(3)
 			small := connect(t, plain, servers...)
 			defer small.close()
 			small.rest()

@@ -30,7 +30,7 @@ func counting(n int, servers ...*server) {
 func crowded(t *testing.T, clients, n int, play func(t *testing.T, servers []*server, all []*client)) {
 	t.Helper()
 	faketime.Test(t, func(t *testing.T) {
-		servers := started(3, time.Hour)
+		servers := started(3)
 		var all []*client
 		for range clients {
 			c := connect(t, plain, servers...)
@@ -115,7 +115,7 @@ func TestRestoringGoesOnWhereTheClientBeforeHasStopped(t *testing.T) {
 func TestMemberThatForgotVotesAgainAtOnceAfterItsQuarantineWhateverEndsMeanwhile(t *testing.T) {
 	for seed := range uint64(40) {
 		faketime.Test(t, func(t *testing.T) {
-			random, servers := rand.New(rand.NewPCG(seed, 0)), started(3, time.Hour)
+			random, servers := rand.New(rand.NewPCG(seed, 0)), started(3)
 			counting(page/8, servers...)
 			all := []*client{connect(t, plain, servers...), connect(t, plain, servers...), connect(t, plain, servers...)}
 			servers[0].flush()
@@ -422,7 +422,7 @@ func TestClientsThatLiveForLessThanAPingGoOnFromTheClocksTogether(t *testing.T) 
 
 func TestMemberIsRestoredFromThoseWhoseOrderDoesNotRestOnTheClocks(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
-		servers := started(5, time.Hour)
+		servers := started(5)
 		c := connect(t, plain, servers...)
 		defer c.close()
 		servers[1].do("HSET", member.MarkerKey, "clk", "1")

@@ -19,9 +19,7 @@ type view struct {
 	unmarked int  // members whose first look found no marker
 	members  int
 	q        time.Duration
-	uptime   time.Duration // of the server process
 	lag      time.Duration // Terms.Lag
-	used     bool          // this process has served clients, or was emptied, or does not say: its age proves nothing
 
 	waiting // see early
 }
@@ -49,16 +47,10 @@ func decide(m marker, runID string, v view) (do action, quarantine time.Duration
 		return markNew, 0
 	case m.id != "" || v.known:
 		return markLost, rest
-	case !v.saw && v.unmarked == v.members:
-		switch {
-		case v.fresh:
-			return markNew, 0
-		case v.used || m.promoted(): // emptied; or its process is older than its memory
-			return markNew, rest
-		}
-		return markNew, max(0, rest-max(0, v.uptime-time.Second)) // uptime_in_seconds runs up to a second ahead
 	case !v.saw && v.fresh: // a person vouches for those that do not answer, too
 		return markNew, 0
+	case !v.saw && v.unmarked == v.members: // a first start, or all lost everything: no sign of a server tells which
+		return markNew, rest
 	}
 	return markLost, rest
 }

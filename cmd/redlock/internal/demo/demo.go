@@ -139,7 +139,7 @@ func (d *demo) open(ctx context.Context) error {
 }
 
 // awaitVotes waits until a majority of the members may vote, and starts the clock then. It matters for
-// members of the user's that are younger than the longest lease, or that have just restarted.
+// members of the user's that were never used, or that have just restarted.
 func (d *demo) awaitVotes(ctx context.Context) {
 	for told := false; ctx.Err() == nil; sleep(ctx, 50*time.Millisecond) {
 		voting := 0
