@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -245,13 +246,19 @@ func countRequests(t *testing.T, m *Metrics, registry *prometheus.Registry) {
 	}
 }
 
-// areShown checks that the dashboard asks for metrics that exist, and for all of them; the document lists the same.
+// areShown checks that the dashboard asks for metrics that exist, and for all of them. The document lists the same, and no
+// other one, with its alerts, names a metric or the value of a label that nobody would ever see.
 func areShown(t *testing.T, registry *prometheus.Registry) {
 	families, err := registry.Gather()
 	must(t, err)
-	exists := map[string]bool{}
+	exists, labels := map[string]bool{}, map[string]bool{}
 	for _, f := range families {
 		exists[f.GetName()] = false
+		for _, one := range f.GetMetric() {
+			for _, l := range one.GetLabel() {
+				labels[f.GetName()+" "+l.GetName()+" "+l.GetValue()] = true
+			}
+		}
 	}
 	var dashboard struct {
 		Title  string
@@ -281,13 +288,24 @@ func areShown(t *testing.T, registry *prometheus.Registry) {
 			t.Errorf("no panel shows %s", name)
 		}
 	}
-	text, err := os.ReadFile("../../docs/metrics.md")
+	listed, selector := map[string]bool{}, regexp.MustCompile(`(redlock_[a-z_]+)\{(\w+)[=!~]+"([\w|\\]+)"`)
+	pages, err := filepath.Glob("../../docs/*.md")
 	must(t, err)
-	listed := map[string]bool{}
-	for _, found := range name.FindAllString(string(text), -1) {
-		listed[found] = true
-		if _, ok := exists[found]; !ok {
-			t.Errorf("docs/metrics.md tells of %s, which does not exist", found)
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		for _, found := range name.FindAllString(string(text), -1) {
+			listed[found] = listed[found] || filepath.Base(page) == "metrics.md"
+			if _, ok := exists[ofHistogram.ReplaceAllString(found, "")]; !ok {
+				t.Errorf("%s tells of %s, which does not exist", page, found)
+			}
+		}
+		for _, found := range selector.FindAllStringSubmatch(string(text), -1) {
+			for value := range strings.FieldsFuncSeq(found[3], func(r rune) bool { return r == '|' || r == '\\' }) {
+				if !labels[found[1]+" "+found[2]+" "+value] {
+					t.Errorf("%s asks for %s, and %s is never %s", page, found[0], found[2], value)
+				}
+			}
 		}
 	}
 	for name := range exists {
