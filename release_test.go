@@ -77,14 +77,12 @@ func TestLongReleaseResolvesForAnImporter(t *testing.T) {
 	r.imports(version)
 }
 
-// repository is a copy of this one, with a history of its own.
 type repository struct {
 	*testing.T
 	dir string
 	env []string
 }
 
-// checkout copies all files that git has or would have.
 func checkout(t *testing.T) *repository {
 	listed, err := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {

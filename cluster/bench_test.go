@@ -40,7 +40,6 @@ func BenchmarkRouter(b *testing.B) {
 	}
 }
 
-// spentBy is the processor time that servers have used.
 func spentBy(b *testing.B, servers []*redistest.Real) (sum float64) {
 	for _, r := range servers {
 		info := rt.Must(r.Do(b.Context(), "INFO", "cpu"))(b)

@@ -126,7 +126,6 @@ func takesOver(t *testing.T, ways []takeover) {
 	}
 }
 
-// lacks makes sure that a server does not have a lock.
 func lacks(t *testing.T, r *redistest.Real, name string) {
 	t.Helper()
 	require.Zero(t, asked(t, r, "EXISTS", name), "it has %s: this shows nothing", name)
@@ -170,7 +169,6 @@ func (g *told) guard(member, step string, until time.Time) {
 	}
 }
 
-// since is what was said of a member from a moment on.
 func (g *told) since(member string, from time.Time) (ends []time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -202,7 +200,6 @@ func markedAt(t *testing.T, marker []any) time.Time {
 	return time.UnixMicro(rt.Must(strconv.ParseInt(text, 10, 64))(t))
 }
 
-// markerOf is the id and state of a master's marker.
 func markerOf(t *testing.T, r *redistest.Real) []any {
 	t.Helper()
 	keys := asked(t, r, "KEYS", "redquorum:boot:*"+nodeID(t, r))

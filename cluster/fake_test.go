@@ -155,7 +155,6 @@ func command(in *bufio.Reader) (args []string, err error) {
 
 func bulk(s string) string { return string(resp.AppendBulk(nil, s)) }
 
-// protocol answers what every master does.
 func (f *fake) protocol(args []string) (string, bool) {
 	id := fmt.Sprintf("fake%d", f.i)
 	switch strings.ToUpper(args[0]) {
@@ -217,7 +216,6 @@ func (fs *fakes) shards() string {
 	return out
 }
 
-// says replaces what a master answers.
 func (f *fake) says(reply func(cmd string, asking bool) string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -230,7 +228,6 @@ func (f *fake) commands() []string {
 	return slices.Clone(f.got)
 }
 
-// connect opens a cluster of the fakes and waits until it votes everywhere.
 func (fs *fakes) connect(seeds ...string) *cluster {
 	fs.t.Helper()
 	cl := fs.open(func(*node.Config) {}, seeds...)
@@ -308,14 +305,12 @@ func (f *fake) holds(answer string) (held <-chan struct{}, let func()) {
 	return taken, let
 }
 
-// connected is a cluster of so many fakes that votes everywhere.
 func connected(t *testing.T, masters int) (*fakes, *cluster) {
 	t.Helper()
 	fs := startFakes(t, masters)
 	return fs, fs.connect()
 }
 
-// call is one call of a test, and its own sink.
 type call struct {
 	member.Call
 	done chan struct{}
@@ -351,7 +346,6 @@ func (c *call) answered(t *testing.T) {
 	require.Equal(t, member.Answered, c.Outcome, "%v", c.Err)
 }
 
-// answered submits n calls at once, whose names are numbers, and waits for them.
 func answered(t *testing.T, cl *cluster, n int, slot func(i int) uint16) {
 	t.Helper()
 	var calls []*call
@@ -367,7 +361,6 @@ func (fs *fakes) moved(slot uint16, to int) string {
 	return fmt.Sprintf("-MOVED %d %s\r\n", slot, fs.masters[to].addr())
 }
 
-// grant makes a slot one master's in what all of them tell.
 func (fs *fakes) grant(ranges ...[]uint16) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -776,14 +769,12 @@ func TestCloseEndsWhatWaits(t *testing.T) {
 	require.ErrorIs(t, last.Err, member.ErrClosed)
 }
 
-// owedRelease is a call that is owed for a minute.
 func owedRelease(slot uint16, name string) *call {
 	c := newCall(slot, name)
 	c.OweUntil = time.Now().Add(time.Minute)
 	return c
 }
 
-// shut closes cl, and waits until it has begun.
 func shut(t *testing.T, cl *cluster) <-chan error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

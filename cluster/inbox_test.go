@@ -28,7 +28,6 @@ func unsharded(t *testing.T) redistest.RealConfig {
 	return redistest.RealConfig{Args: []string{"--rename-command", "SSUBSCRIBE", "", "--rename-command", "SPUBLISH", ""}}
 }
 
-// sharded are servers with sharded channels.
 func sharded(t *testing.T) redistest.RealConfig {
 	t.Helper()
 	rt.Needs(t, redistest.ShardedChannels)
@@ -38,7 +37,6 @@ func sharded(t *testing.T) redistest.RealConfig {
 // slow has heartbeats that are too late to help: a hand-over that does not come by push fails the test.
 func slow(c *redlock.Config) { c.Entry = 30 * time.Minute }
 
-// calls is how often the servers have executed a command.
 func calls(t *testing.T, s *redistest.Sharded, command string) (n int) {
 	t.Helper()
 	for _, r := range s.Servers {
@@ -100,7 +98,6 @@ func TestPushesAreShardedWhereTheServersCan(t *testing.T) {
 	}
 }
 
-// latched has the last arrival open a latch.
 func latched(t *testing.T, a, b *redlock.Client, name string) {
 	ctx := ending(t)
 	for round := range uint64(2) {
@@ -125,7 +122,6 @@ func latched(t *testing.T, a, b *redlock.Client, name string) {
 	require.Nil(t, rt.Must(a.InspectLatch(ctx, name))(t).Latch)
 }
 
-// observed has an observer hear who leads.
 func observed(t *testing.T, a, b *redlock.Client, name string) {
 	ctx, cancel := context.WithCancel(ending(t))
 	told := make(chan redlock.Leader, 9)

@@ -40,7 +40,6 @@ func (w withShared) Run() int {
 	return code
 }
 
-// long skips a test that takes minutes, unless it is asked for.
 func long(t *testing.T) {
 	t.Helper()
 	rt.Long(t, "storms, and what waits for leases")

@@ -17,7 +17,6 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
-// start starts a Redis Cluster that ends with the test.
 func start(t testing.TB, c redistest.ShardedConfig) *redistest.Sharded {
 	t.Helper()
 	rt.Needs(t)
@@ -39,7 +38,6 @@ func quick(c *redlock.Config) {
 	c.MemberTimeout, c.DialTimeout, c.StallTimeout, c.NoQuorumAfter = 30*time.Second, time.Minute, time.Minute, -1
 }
 
-// configOf is quick with changes.
 func configOf(opts ...func(*redlock.Config)) (c redlock.Config) {
 	quick(&c)
 	for _, o := range opts {
@@ -146,7 +144,6 @@ func TestNamesOfEveryShapeAreLocksInACluster(t *testing.T) {
 	require.ErrorIs(t, rt.Err(a.Mutex("").Lock(ending(t))), redlock.ErrInput)
 }
 
-// asked executes a command that no server may refuse.
 func asked(t testing.TB, r *redistest.Real, args ...string) any {
 	t.Helper()
 	got, err := r.Do(t.Context(), args...)
@@ -154,7 +151,6 @@ func asked(t testing.TB, r *redistest.Real, args ...string) any {
 	return got
 }
 
-// lock takes a lock, however long that takes.
 func lock(t testing.TB, c *redlock.Client, name string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
 	l, err := c.Mutex(name, opts...).Lock(ending(t))

@@ -20,7 +20,6 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
-// startPair starts a master and its replica.
 func startPair(t *testing.T) (master, replica *redistest.Real) {
 	t.Helper()
 	rt.Needs(t)

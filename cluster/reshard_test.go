@@ -99,7 +99,6 @@ func (c *contest) check(t *testing.T) {
 	c.safe(t)
 }
 
-// more waits until so many locks more have been granted.
 func (c *contest) more(ctx context.Context, n int64) error {
 	for want := c.grants.Load() + n; c.grants.Load() < want; {
 		select {
@@ -259,7 +258,6 @@ func TestLongSlotIsMovedBackAndForthUnderItsContenders(t *testing.T) {
 	}
 }
 
-// batch is the script that carries several calls.
 func batch(t *testing.T) string {
 	t.Helper()
 	other := func(source string) bool { return !strings.Contains(source, "Carries several acquires and releases") }

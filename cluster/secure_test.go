@@ -59,7 +59,6 @@ func port(t *testing.T) string {
 	return strconv.Itoa(p)
 }
 
-// undenied makes sure that no server refused the user anything.
 func undenied(t *testing.T, servers []*redistest.Real) {
 	t.Helper()
 	for _, s := range servers {
@@ -74,7 +73,6 @@ func undenied(t *testing.T, servers []*redistest.Real) {
 // tenSeconds has leases that a busy machine uses before they end, and a quarantine that a test can wait for.
 func tenSeconds(c *redlock.Config) { c.MaxTTL, c.TTL = 10*time.Second, 10*time.Second }
 
-// everything is what the library does with a lock.
 func everything(t *testing.T, clients []*redlock.Client, name string) {
 	t.Helper()
 	var wg sync.WaitGroup

@@ -88,7 +88,6 @@ func replaced(t *testing.T, ways ...string) {
 	}
 }
 
-// bootOf is the id and state of the marker of a server that is no part of a cluster.
 func bootOf(t *testing.T, r *redistest.Real) []any {
 	t.Helper()
 	return asked(t, r, "HMGET", "redquorum:boot", "id", "state").([]any)

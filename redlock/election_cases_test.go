@@ -28,7 +28,6 @@ func TestElectionScriptsDoWhatTheProtocolSays(t *testing.T) {
 	})
 }
 
-// electionSite is a server with an election.
 type electionSite struct {
 	serverSite
 	play *scriptPlay

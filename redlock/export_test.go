@@ -24,7 +24,6 @@ const (
 // Option is a part of a Config that a test gives: tests put several together.
 type Option = func(*Config)
 
-// ConfigOf is what options come to.
 func ConfigOf(opts ...Option) (c Config) {
 	apply(&c, opts)
 	return c
@@ -64,7 +63,6 @@ func SettleRefused(l *Lease) {
 	n.settle()
 }
 
-// OpenWith is Open with options.
 func OpenWith(ctx context.Context, urls []string, opts ...Option) (*Client, error) {
 	return Open(ctx, urls, ConfigOf(opts...))
 }
@@ -74,7 +72,6 @@ func New(members []member.Member, opts ...Option) (*Client, error) {
 	return newClient(members, ConfigOf(opts...))
 }
 
-// OwnerOf is the name under which members know the holder of a lease.
 func OwnerOf(l *Lease) string { return l.hold.owner }
 
 // UUID begins the names of all owners of a client.
@@ -85,7 +82,6 @@ func NumberOwners(c *Client, uuid string, n uint64) {
 	c.uuid, c.number = uuid, func() uint64 { return n }
 }
 
-// MemberAt is a member as the client talks to it.
 func MemberAt(c *Client, i int) member.Member { return c.members[i] }
 
 // SetOf makes a set of leases, as Multi does when it has them all.
@@ -94,7 +90,6 @@ func SetOf(leases ...*Lease) *Leases { return newLeases(context.Background(), le
 // LateVote tells the hold of a lease that ended of a call that was submitted behind its end, and gives it the vote of member i.
 func LateVote(l *Lease, i int) { l.hold.overtaken(i) }
 
-// DefaultConfig is what a Config without values stands for.
 func DefaultConfig() Config { return Config{}.withDefaults() }
 
 // KeeperLooks is when the keeper of a client looks again; zero: when it is woken.
@@ -104,7 +99,6 @@ func KeeperLooks(c *Client) time.Time {
 	return c.keeper.armed
 }
 
-// KeeperDone is closed when the keeper of a client has ended.
 func KeeperDone(c *Client) <-chan struct{} { return c.keeper.done }
 
 // HearLimits has a client hear of limits of a semaphore, one right after the other. The version of the first is 1.

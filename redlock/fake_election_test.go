@@ -21,20 +21,17 @@ import (
 
 // Elections in fake time on embedded members: who leads, who is told, and what is left.
 
-// campaign is a Campaign that is expected to be won.
 func campaign(t testing.TB, p anyClient, value string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
 	return rt.Must(p.Election("boss", opts...).Campaign(t.Context(), []byte(value)))(t)
 }
 
-// campaigning is a Campaign on a goroutine of its own.
 func campaigning(ctx context.Context, p anyClient, value string, opts ...redlock.LockOption) *redlock.Locking {
 	return later(ctx, func(ctx context.Context) (*redlock.Lease, error) {
 		return p.Election("boss", opts...).Campaign(ctx, []byte(value))
 	})
 }
 
-// audience is an observer that writes down what it is told, and when.
 type audience struct {
 	mu    sync.Mutex
 	told  []redlock.Leader
@@ -73,14 +70,12 @@ func (a *audience) words() string {
 	return strings.Join(out, " ")
 }
 
-// value is what the audience was told last.
 func (a *audience) value() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.heard.Value
 }
 
-// last is when the audience was told something last.
 func (a *audience) last() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +100,6 @@ func observed(t *testing.T, n, clients int, test func(t *testing.T, d *redlockte
 	}, opts...)
 }
 
-// observedInside is observed for tests that look into members.
 func observedInside(t *testing.T, n, clients int, test func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer), opts ...redlock.Option) {
 	t.Helper()
 	redlock.Among(t, n, clients+1, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {

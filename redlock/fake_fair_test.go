@@ -21,7 +21,6 @@ import (
 
 // Strict order (redlock.Fair) in fake time: docs/protocol.md, "Strict order".
 
-// turns books who gets a lock, one after the other.
 type turns struct {
 	t testing.TB
 

@@ -707,7 +707,6 @@ func TestSecondCallOfABarrierEndsWithItsContext(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// goesOn is a Wait that runs.
 func goesOn(ctx context.Context, b *redlock.Barrier) *rt.Later[uint64] {
 	return rt.Begin(func() (uint64, error) { return b.Wait(ctx) })
 }

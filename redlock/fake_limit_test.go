@@ -19,7 +19,6 @@ import (
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
-// endOf waits until a call returns, with an error or without.
 func endOf(w *redlock.Locking) error {
 	<-w.Done
 	return w.Err
@@ -272,7 +271,6 @@ func TestMemberThatWasAwayHearsOfAStoredLimit(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// forgotten has all members of a deployment forget everything at once, and waits until they vote again for each client.
 func forgotten(t *testing.T, cluster *redistest.Cluster, clients ...*redlock.Peer) {
 	t.Helper()
 	restart(t, cluster, false, 0, 1, 2)

@@ -23,18 +23,15 @@ import (
 
 // Several names, all or none: docs/protocol.md, "Several names".
 
-// gather is a Lock of several names on a goroutine of its own.
 func gather(ctx context.Context, m *redlock.Multi) *rt.Later[*redlock.Leases] {
 	return rt.Begin(func() (*redlock.Leases, error) { return m.Lock(ctx) })
 }
 
-// all takes locks that are expected to be had.
 func allOf(t testing.TB, p anyClient, names ...string) *redlock.Leases {
 	t.Helper()
 	return rt.Must(p.Multi(names).Lock(t.Context()))(t)
 }
 
-// votesFor is the names that have a vote at a member.
 func votesFor(t testing.TB, s redistest.Server, names ...string) (out []string) {
 	t.Helper()
 	for _, name := range names {
@@ -694,7 +691,6 @@ func TestMultiTellsTheTracerOfEachName(t *testing.T) {
 	})
 }
 
-// setTracer notes what begins and ends.
 type setTracer struct{ lines []string }
 
 func (r *setTracer) take() []string {

@@ -140,7 +140,6 @@ func (p *restarts) play(hold, await func(*redlock.Client, redlock.LockOption) ge
 	}
 }
 
-// whole waits until all leases have the votes of all members.
 func (p *restarts) whole(leases []*redlock.Lease, patience time.Duration) {
 	for _, l := range leases {
 		for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {

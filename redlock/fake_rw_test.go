@@ -18,12 +18,10 @@ import (
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
-// later is a Lock or RLock on a goroutine of its own.
 func later(ctx context.Context, get func(context.Context) (*redlock.Lease, error)) *redlock.Locking {
 	return rt.Begin(func() (*redlock.Lease, error) { return get(ctx) })
 }
 
-// three is among with three clients of three members.
 func three(t *testing.T, test func(t *testing.T, cluster *redistest.Cluster, a, b, c *redlock.Peer)) {
 	t.Helper()
 	redlock.Among(t, 3, 3, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
@@ -31,7 +29,6 @@ func three(t *testing.T, test func(t *testing.T, cluster *redistest.Cluster, a, 
 	}, redlock.Quiet)
 }
 
-// reads takes the lock for a reader, and waits for the members that did not decide.
 func reads(t testing.TB, p anyClient, name string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
 	l := rt.Must(p.RWMutex(name, opts...).RLock(t.Context()))(t)
@@ -39,7 +36,6 @@ func reads(t testing.TB, p anyClient, name string, opts ...redlock.LockOption) *
 	return l
 }
 
-// writes is reads for a writer.
 func writes(t testing.TB, p anyClient, name string, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
 	l := rt.Must(p.RWMutex(name, opts...).Lock(t.Context()))(t)

@@ -20,7 +20,6 @@ import (
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
-// permit takes a permit, and waits for the members that did not decide.
 func permit(t testing.TB, p anyClient, name string, limit int, opts ...redlock.LockOption) *redlock.Lease {
 	t.Helper()
 	l := rt.Must(p.Semaphore(name, limit, opts...).Acquire(t.Context()))(t)
@@ -28,7 +27,6 @@ func permit(t testing.TB, p anyClient, name string, limit int, opts ...redlock.L
 	return l
 }
 
-// permitJudge judges the permits of one semaphore: who believes in which slot.
 type permitJudge struct {
 	mu     sync.Mutex
 	limit  int // that of the greatest caller
@@ -42,7 +40,6 @@ func newPermitJudge(limit int) *permitJudge {
 	return &permitJudge{limit: limit, holds: map[int]*redlock.Lease{}, tokens: map[int]uint64{}}
 }
 
-// granted notes a lease at the moment at which its caller has it.
 func (j *permitJudge) granted(l *redlock.Lease) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -531,7 +528,6 @@ func TestTryAcquireThatMeetsOthersEndsInTime(t *testing.T) {
 	}
 }
 
-// Members that do not answer are not taken for members that refuse.
 func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		taught(t, cluster)

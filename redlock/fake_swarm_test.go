@@ -57,7 +57,6 @@ func ofKinds(seed uint64, sc *scene) {
 func ofSemaphores(seed uint64, sc *scene) { sc.fair, sc.slots = 0, []int{2, 1, 3, 5, 50}[seed%5] }
 func ofMutexes(uint64, *scene)            {}
 
-// playSeeds plays n seeds from the first on, in scenes that change has changed.
 func playSeeds(t *testing.T, first, n uint64, change func(seed uint64, sc *scene)) (sum seedTally) {
 	t.Helper()
 	for seed := first; seed < first+n; seed++ {
@@ -109,7 +108,6 @@ const (
 
 var sceneNames = map[sceneKind]string{sceneNetwork: "network", sceneClocks: "clocks", sceneForgetFew: "forget few", sceneForgetAny: "forget any", sceneFenceOnly: "fence only", sceneCalm: "calm"}
 
-// scene is what a seed draws before anything happens.
 type scene struct {
 	seed             uint64
 	kind             sceneKind
@@ -161,7 +159,6 @@ func drawScene(seed uint64) scene {
 	return sc
 }
 
-// swarm is a scene being played.
 type swarm struct {
 	scene
 	t       *testing.T
@@ -277,7 +274,6 @@ func (s *swarm) run() {
 	s.book.close()
 }
 
-// settled waits until every client can ask and be woken by every member.
 func (s *swarm) settled(guard bool) {
 	for _, p := range s.peers {
 		p.Settle(s.t, s.members)
@@ -312,7 +308,6 @@ func (s *swarm) onceMore(p *redlock.Peer, i int, name string) {
 	}
 }
 
-// entered books a lease.
 func (s *swarm) entered(i int, l *redlock.Lease, least floor, slots []floor) {
 	if s.slots > 0 {
 		s.book.permitted(i, l, slots)
@@ -321,7 +316,6 @@ func (s *swarm) entered(i int, l *redlock.Lease, least floor, slots []floor) {
 	s.book.granted(i, l, least)
 }
 
-// wrong is what must not have been.
 func (s *swarm) wrong() []string { return s.book.verdict() }
 
 func (s *swarm) ended() bool {
@@ -330,7 +324,6 @@ func (s *swarm) ended() bool {
 	return s.over
 }
 
-// came counts what came of a way of asking.
 func (s *swarm) came(way int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -440,7 +433,6 @@ func (s *swarm) caller(p *redlock.Peer, i int, random *rand.Rand) {
 	}
 }
 
-// callSet takes several names, and holds them for a while.
 func (s *swarm) callSet(ctx context.Context, i int, m *redlock.Multi, set []string, way int, try bool, random *rand.Rand, allowed []error) {
 	get := m.Lock
 	if try {
@@ -666,7 +658,6 @@ func (s *swarm) uncertain() (n int) {
 	return n
 }
 
-// forget makes up to n members forget, in one of the ways there are. It returns at once.
 func (s *swarm) forget(random *rand.Rand, n int) bool {
 	if n <= 0 {
 		return false
@@ -704,7 +695,6 @@ func (s *swarm) answers(srv redistest.Server) bool {
 	return err == nil
 }
 
-// ledger keeps what happened and judges it.
 type ledger struct {
 	began     time.Time
 	fenceOnly bool
@@ -724,7 +714,6 @@ type happening struct {
 	text string
 }
 
-// ledgerPage is one lock's.
 type ledgerPage struct {
 	believed []*redlock.Lease // those that may still be
 	tokens   map[uint64]bool  // those granted, and whether to a writer
@@ -745,10 +734,8 @@ func newLedger(sc scene) *ledger {
 	return b
 }
 
-// slotPage names the page of a slot.
 func slotPage(name string, slot int) string { return fmt.Sprintf("%s slot %d", name, slot) }
 
-// floors are those of all slots of a semaphore.
 func (b *ledger) floors(name string, slots int) (all []floor) {
 	for slot := range slots {
 		all = append(all, b.floor(slotPage(name, slot)))
@@ -756,7 +743,6 @@ func (b *ledger) floors(name string, slots int) (all []floor) {
 	return all
 }
 
-// permitted books a lease of a semaphore.
 func (b *ledger) permitted(client int, l *redlock.Lease, least []floor) {
 	for _, s := range l.Slots() {
 		if s.Number >= len(least) {
@@ -800,7 +786,6 @@ func (b *ledger) floor(name string) floor {
 	return b.pages[name].greatest
 }
 
-// granted books a lease at the moment its holder got it.
 func (b *ledger) granted(client int, l *redlock.Lease, least floor) {
 	b.enters(client, l, l.Key(), l.Token(), least)
 }
@@ -837,7 +822,6 @@ func (b *ledger) enters(client int, l *redlock.Lease, key string, token uint64, 
 	}
 }
 
-// downgraded books that a lease goes on as a reader's.
 func (b *ledger) downgraded(l, down *redlock.Lease) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -1016,7 +1000,6 @@ func (y *seedTally) String() string {
 		y.seeds, y.calls, y.grants, y.faults, y.forgot, y.refused, y.lost, y.longest, y.kinds, y.members)
 }
 
-// enough fails the test if the seeds did too little to prove anything.
 func (y *seedTally) enough(t *testing.T) {
 	t.Helper()
 	for k, n := range y.kinds {

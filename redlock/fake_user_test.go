@@ -52,7 +52,6 @@ func TestOpenNamesTheFunctionThatIgnoresItsContext(t *testing.T) {
 	}
 }
 
-// A Dialer that never returns is not called for ever.
 func TestDialerThatNeverReturnsIsGivenUp(t *testing.T) {
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var running, most atomic.Int64

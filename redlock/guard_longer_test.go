@@ -31,7 +31,6 @@ func older(t *testing.T, cluster *redistest.Cluster) *redlock.Peer {
 	return a
 }
 
-// without has a client not reach some members.
 func without(members ...int) func(p *redlock.Peer) {
 	return func(p *redlock.Peer) { p.EveryLink(func(l *redistest.Link) { l.Refuse(true) }, members...) }
 }

@@ -383,7 +383,6 @@ func TestUnlockIsDoneByMembersInQuarantineToo(t *testing.T) {
 	})
 }
 
-// Votes follow the renewals: each moves the end of the votes that it renews.
 func TestRenewedVotesAreCounted(t *testing.T) {
 	redlock.Alone(t, 5, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		l := p.Hold(t, "k", redlock.AutoRenew(10*time.Second))

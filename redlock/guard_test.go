@@ -23,7 +23,6 @@ func short(c *redlock.Config) {
 	c.NoQuorumAfter = -1
 }
 
-// voting is guarded, and waits until n members vote.
 func voting(t testing.TB, cluster *redistest.Cluster, n int, opts ...redlock.Option) *redlock.Peer {
 	t.Helper()
 	p := redlock.Guarded(t, cluster, opts...)
@@ -39,7 +38,6 @@ func voters(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Clus
 	})
 }
 
-// markerOf reads a field of a member's marker.
 func markerOf(t testing.TB, cluster *redistest.Cluster, i int, field string) string {
 	t.Helper()
 	v := redlock.Admin(t, cluster.Servers[i], "HGET", "redquorum:boot", field)

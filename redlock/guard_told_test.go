@@ -13,7 +13,6 @@ import (
 	"github.com/redquorum/redquorum/redlock"
 )
 
-// guardTold records what is said of each member.
 type guardTold struct {
 	mu    sync.Mutex
 	steps map[string][]string
@@ -30,7 +29,6 @@ func (g *guardTold) Guard(member, step string, until time.Time) {
 	g.until[member] = until
 }
 
-// of returns what was told of a member since the last time.
 func (g *guardTold) of(member string) (steps string, until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -39,7 +37,6 @@ func (g *guardTold) of(member string) (steps string, until time.Time) {
 	return steps, g.until[member]
 }
 
-// linesOf are the lines of a log about a member that contain text.
 func linesOf(log *transcript, member, text string) (out []string) {
 	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "member="+member) && strings.Contains(line, text) {

@@ -85,7 +85,6 @@ func configOf(opts []Option) Config {
 	return cfg.withDefaults()
 }
 
-// Settle waits until n members are up with a confirmed inbox.
 func (p *Peer) Settle(t testing.TB, n int) {
 	t.Helper()
 	p.await(t, 30*time.Second, fmt.Sprint("ready: ", n), func() bool {
@@ -101,13 +100,11 @@ func (p *Peer) Voting(t testing.TB, n int) {
 	})
 }
 
-// Until waits for a member's state.
 func (p *Peer) Until(t testing.TB, i int, state string) {
 	t.Helper()
 	p.await(t, 2*time.Minute, state, func() bool { return p.Members()[i].State == state })
 }
 
-// with counts the members of which something is true.
 func (p *Peer) with(is func(st member.State) bool) (n int) {
 	for _, st := range p.states() {
 		if is(st) {
@@ -135,7 +132,6 @@ func (p *Peer) await(t testing.TB, patience time.Duration, what string, ready fu
 	}
 }
 
-// State is what the client knows of a member.
 func (p *Peer) State(i int) member.State { return p.Client.state(i) }
 
 // Bubble runs a test in fake time on n embedded members, and closes everything inside the bubble.
@@ -144,19 +140,16 @@ func Bubble(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Clus
 	faketime.Test(t, func(t *testing.T) { test(t, rt.Embedded(t, n)) })
 }
 
-// Alone is Bubble with one client.
 func Alone(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster, p *Peer), opts ...Option) {
 	t.Helper()
 	Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) { test(t, cluster, JoinAll(t, cluster, opts...)) })
 }
 
-// Pair is Bubble with two clients.
 func Pair(t *testing.T, n int, test func(t *testing.T, cluster *redistest.Cluster, p, q *Peer), opts ...Option) {
 	t.Helper()
 	Among(t, n, 2, func(t *testing.T, cluster *redistest.Cluster, all []*Peer) { test(t, cluster, all[0], all[1]) }, opts...)
 }
 
-// Among is Bubble with several clients.
 func Among(t *testing.T, n, clients int, test func(t *testing.T, cluster *redistest.Cluster, all []*Peer), opts ...Option) {
 	t.Helper()
 	Bubble(t, n, func(t *testing.T, cluster *redistest.Cluster) { test(t, cluster, Peers(t, cluster, clients, opts...)) })
@@ -171,7 +164,6 @@ func Seeds(n uint64) uint64 {
 	return n
 }
 
-// Long skips a test that takes a minute or more.
 func Long(t testing.TB) {
 	t.Helper()
 	rt.Long(t, "takes a minute")
@@ -180,7 +172,6 @@ func Long(t testing.TB) {
 // Lasting are the keys that a member keeps for good.
 var Lasting = []string{"redquorum:tokens", "redquorum:boot", "redquorum:quarantine"}
 
-// Leftovers fails the test if anything but what lasts is left on a member.
 func Leftovers(t testing.TB, cluster *redistest.Cluster) {
 	t.Helper()
 	require.Empty(t, rt.Must(cluster.Leftovers(context.Background(), Lasting...))(t), "keys left behind")
@@ -236,13 +227,11 @@ func Hits(rules []*redistest.Rule) (n []int) {
 	return n
 }
 
-// Lock takes a lock that is expected to be had.
 func (p *Peer) Lock(t testing.TB, name string, opts ...LockOption) *Lease {
 	t.Helper()
 	return rt.Must(p.Mutex(name, opts...).Lock(t.Context()))(t)
 }
 
-// Try is a TryLock of which the error alone matters.
 func (p *Peer) Try(t testing.TB, name string, opts ...LockOption) error {
 	_, err := p.Mutex(name, opts...).TryLock(t.Context())
 	return err
@@ -263,20 +252,17 @@ func (p *Peer) Hold(t testing.TB, name string, opts ...LockOption) *Lease {
 	return l
 }
 
-// Locking is a Lock on a goroutine of its own.
 type Locking = rt.Later[*Lease]
 
 func (p *Peer) LockLater(ctx context.Context, name string, opts ...LockOption) *Locking {
 	return rt.Begin(func() (*Lease, error) { return p.Mutex(name, opts...).Lock(ctx) })
 }
 
-// Admin executes a command at a member, beside all paths.
 func Admin(t testing.TB, s redistest.Server, args ...string) any {
 	t.Helper()
 	return rt.Must(s.Do(context.Background(), args...))(t)
 }
 
-// Skew sets the token counters of a name, one member after the other.
 func Skew(t testing.TB, cluster *redistest.Cluster, name string, counters ...int64) {
 	t.Helper()
 	for i, n := range counters {
@@ -384,7 +370,6 @@ func Peers(t testing.TB, cluster *redistest.Cluster, n int, opts ...Option) []*P
 	return all
 }
 
-// ScriptOf finds which script a call is of.
 func ScriptOf(c *member.Call) string {
 	const head = "$40\r\n"
 	for i := 0; i+len(head)+40 <= len(c.Cmd); i++ {

@@ -87,14 +87,12 @@ func (r *referee) ends(name string, next int) {
 	r.wrong = append(append(r.wrong, overlaps...), regressions...)
 }
 
-// grants is how many leases were booked.
 func (r *referee) grants() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.count
 }
 
-// verdict fails the test with everything that was wrong.
 func (r *referee) verdict(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
@@ -105,7 +103,6 @@ func (r *referee) verdict(t testing.TB) {
 	require.Empty(t, r.wrong)
 }
 
-// tracer records what it hears.
 type tracer struct {
 	mu       sync.Mutex
 	starts   []redlock.CallStart
@@ -174,19 +171,16 @@ func (tr *tracer) last() redlock.CallEnd {
 	return tr.ends[len(tr.ends)-1]
 }
 
-// handoff gives up a lease that is held.
 func handoff(t testing.TB, l *redlock.Lease) redlock.Handoff {
 	t.Helper()
 	return rt.Must(l.Handoff())(t)
 }
 
-// adopt takes over a lease that goes on.
 func adopt(t testing.TB, p anyClient, h redlock.Handoff) *redlock.Lease {
 	t.Helper()
 	return rt.Must(p.Adopt(t.Context(), h))(t)
 }
 
-// handOver has a lease go on at another client.
 func handOver(t testing.TB, l *redlock.Lease, to anyClient) *redlock.Lease {
 	t.Helper()
 	return adopt(t, to, handoff(t, l))

@@ -31,7 +31,6 @@ func TestLatchScriptsDoWhatTheProtocolSays(t *testing.T) {
 	})
 }
 
-// latchSite is a server with a latch, or a barrier.
 type latchSite struct {
 	serverSite
 	play  *scriptPlay
@@ -132,7 +131,6 @@ func latchText(s script.LatchState) string {
 	return fmt.Sprint(s.Round, " ", s.Sum, " ", s.Count, " ", map[bool]string{true: "open", false: "shut"}[s.Open])
 }
 
-// told is what a call replies.
 func (p *latchSite) told(cmd member.Command) string {
 	p.Helper()
 	began := p.now()

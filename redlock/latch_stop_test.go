@@ -83,7 +83,6 @@ func (p *latchStopPlay) counted() string {
 	return fmt.Sprint(latchReply(reply), ids)
 }
 
-// latchReply is a reply without the time.
 func latchReply(reply any) string {
 	if all, ok := reply.([]any); ok {
 		return fmt.Sprint(all[:5])

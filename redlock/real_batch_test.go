@@ -19,7 +19,6 @@ import (
 	"github.com/redquorum/redquorum/redlock/internal/script"
 )
 
-// words takes a command apart.
 func words(cmd []byte) (out []string) {
 	f := strings.Split(string(cmd), "\r\n")
 	for i := 2; i < len(f); i += 2 {
@@ -534,7 +533,6 @@ func (s *scripted) chain(cmds ...member.Command) []any {
 	return s.batch(cmds...)
 }
 
-// batch executes commands in one call.
 func (s *scripted) batch(cmds ...member.Command) []any {
 	s.Helper()
 	require.NoError(s, rt.Err(s.c.Conn().Write(joinCommands(s.tag, s.sharded, cmds...))))

@@ -46,13 +46,11 @@ type rotation struct {
 	stop    chan struct{}
 }
 
-// do executes a command at a member.
 func (r *rotation) do(i int, args ...string) any {
 	r.Helper()
 	return rt.Must(r.admins[i].Do(r.Context(), args...))(r)
 }
 
-// connections is how many a member has accepted.
 func (r *rotation) connections(i int) (n int) {
 	r.Helper()
 	_, rest, _ := strings.Cut(r.do(i, "INFO", "stats").(string), "total_connections_received:")
@@ -60,7 +58,6 @@ func (r *rotation) connections(i int) (n int) {
 	return n
 }
 
-// gives has the provider give another password for a member.
 func (r *rotation) gives(i int, password string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -59,7 +59,6 @@ func TestLongCrowdIsBackAfterAllMembersWereStopped(t *testing.T) {
 	require.Less(t, took, time.Minute)
 }
 
-// queueing is clients that lock and unlock one name.
 type queueing struct {
 	members  *redistest.Cluster
 	counts   []atomic.Int64
@@ -68,7 +67,6 @@ type queueing struct {
 	disperse func()
 }
 
-// have returns how often each has had the lock, and the sum.
 func (c *queueing) have() (each []int, sum int) {
 	for i := range c.counts {
 		each = append(each, int(c.counts[i].Load()))
@@ -77,7 +75,6 @@ func (c *queueing) have() (each []int, sum int) {
 	return each, sum
 }
 
-// assemble has n clients lock and unlock one name until they disperse.
 func assemble(t *testing.T, n int) *queueing {
 	cluster := rt.Real(t, 3)
 	all := make([]*redlock.Client, n)

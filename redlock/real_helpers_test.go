@@ -20,7 +20,6 @@ import (
 // ending is the context of a call that is to succeed: one that cannot fails, and holds up no other test.
 func ending(t testing.TB) context.Context { return rt.Within(t, time.Minute) }
 
-// locked takes a lock that is expected to be had.
 func locked(t testing.TB, c interface {
 	Mutex(name string, opts ...redlock.LockOption) *redlock.Mutex
 }, name string, opts ...redlock.LockOption) *redlock.Lease {
@@ -53,7 +52,6 @@ func patient(c *redlock.Config) {
 	c.MemberTimeout, c.StallTimeout, c.DialTimeout, c.FreshMembers = 10*time.Second, 20*time.Second, 20*time.Second, true
 }
 
-// settle waits until clients can vote and be woken at n members.
 func settle(t testing.TB, n int, clients ...*redlock.Client) {
 	t.Helper()
 	for _, c := range clients {
@@ -69,7 +67,6 @@ func opened(t testing.TB, urls []string, opts ...redlock.Option) *redlock.Client
 	return c
 }
 
-// urls lists where real servers listen.
 func urls(cluster *redistest.Cluster) []string { return cluster.URLs() }
 
 // together runs n goroutines, waits for them, and fails the test with their errors.
@@ -78,7 +75,6 @@ func together(t testing.TB, n int, f func(i int) error) {
 	require.NoError(t, joined(n, f))
 }
 
-// joined is together without a test.
 func joined(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup

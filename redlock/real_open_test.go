@@ -30,7 +30,6 @@ import (
 
 const canary = "hunter2canary" // a secret that nothing may print
 
-// transcript is a log that can be read while it is written.
 type transcript struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -52,7 +51,6 @@ func (l *transcript) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// works takes, waits for, extends and gives back a lock.
 func works(t testing.TB, c *redlock.Client) {
 	t.Helper()
 	lease := locked(t, c, "k")
@@ -66,7 +64,6 @@ func works(t testing.TB, c *redlock.Client) {
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
-// waits returns when a caller of Lock waits.
 func waits(t testing.TB, c *redlock.Client) {
 	t.Helper()
 	for start := time.Now(); c.Stats()[redlock.KindMutex].Waiting == 0; time.Sleep(time.Millisecond) {
@@ -172,14 +169,12 @@ var (
 	}
 )
 
-// permittedBut are all that is permitted but what begins so.
 func permittedBut(beginnings ...string) []string {
 	return slices.DeleteFunc(slices.Clone(permittedCommands), func(c string) bool {
 		return slices.ContainsFunc(beginnings, func(b string) bool { return strings.HasPrefix(c, b) })
 	})
 }
 
-// restricted makes a user at every member, and returns its URLs.
 func restricted(t testing.TB, cluster *redistest.Cluster, user string, commands ...string) (out []string) {
 	t.Helper()
 	for _, s := range cluster.Servers {

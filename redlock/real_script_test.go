@@ -151,7 +151,6 @@ func (s *scripted) dial() *redistest.Client {
 	return c
 }
 
-// ask executes a plain command.
 func (s *scripted) ask(args ...string) any {
 	s.Helper()
 	return rt.Must(s.c.Do(s.Context(), args...))(s)
@@ -207,7 +206,6 @@ func (s *scripted) line(owner string, ttl, entry time.Duration) []any {
 	return s.list(s.Wait(nil, owner, ttl, entry, 0))
 }
 
-// now is the server's clock, µs.
 func (s *scripted) now() int64 {
 	s.Helper()
 	v := s.ask("TIME").([]any)
@@ -215,7 +213,6 @@ func (s *scripted) now() int64 {
 	return sec*1_000_000 + rt.Must(strconv.ParseInt(v[1].(string), 10, 64))(s)
 }
 
-// past waits on the server's clock.
 func (s *scripted) past(t int64) {
 	s.Helper()
 	s.until(func() bool { return s.now() > t })
@@ -245,7 +242,6 @@ func (s *scripted) countersOf(locks ...script.Lock) (out []string) {
 	return out
 }
 
-// counts sets the counter of a lock's bucket.
 func (s *scripted) counts(l script.Lock, n string) {
 	s.Helper()
 	s.ask("HSET", member.TokensKey, text(l.Bucket), n)
@@ -274,7 +270,6 @@ func (s *scripted) hash(key string) map[string]string {
 	return out
 }
 
-// state is everything that the server has.
 func (s *scripted) state() map[string]string {
 	s.Helper()
 	out := map[string]string{}

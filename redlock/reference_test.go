@@ -88,7 +88,6 @@ func (r *Reference) try(ttl time.Duration) (token, left int64, ok bool) {
 	return v[1].(int64), v[0].(int64), v[0] == int64(-1)
 }
 
-// Take is try where it must succeed.
 func (r *Reference) Take(ttl time.Duration) int64 {
 	r.Helper()
 	token, left, ok := r.try(ttl)
@@ -107,7 +106,6 @@ func (r *Reference) Release() any {
 	return r.eval(theirRelease, "2", r.name, r.Channel(), "30000", r.owner)
 }
 
-// Listen subscribes as its waiters do.
 func (r *Reference) Listen() *redistest.Client {
 	r.Helper()
 	c := rt.Must(redistest.DialClient(context.Background(), r.server.Path(), r.server.Addr()))(r)
@@ -115,7 +113,6 @@ func (r *Reference) Listen() *redistest.Client {
 	return c
 }
 
-// Numsub is how many connections listen to a channel at a server.
 func Numsub(t testing.TB, s redistest.Server, channel string) int64 {
 	t.Helper()
 	return Admin(t, s, "PUBSUB", "NUMSUB", channel).([]any)[1].(int64)

@@ -28,7 +28,6 @@ func TestReadWriteScriptsDoWhatTheProtocolSays(t *testing.T) {
 	})
 }
 
-// rwSite is a server with a lock that has readers.
 type rwSite struct{ serverSite }
 
 // as has the next calls made by a writer, a reader, or a client of the mutex of the same name.
@@ -38,7 +37,6 @@ func (s *rwSite) as(whose string) {
 	}[whose](s.Name)
 }
 
-// readers answers what a member has of readers.
 func (k keysOf) readers(word string) (string, bool) {
 	switch word {
 	case "phase": // drawn, told, marking, and until when each reader has the vote
@@ -124,7 +122,6 @@ func (s *rwSite) edit(words []string) string {
 	return s.serverSite.edit(words)
 }
 
-// called is the name of an owner in the cases.
 func called(owner string) string {
 	for _, name := range []string{"alice", "bob", "carol", "dave"} {
 		if ownerNames[name] == owner {

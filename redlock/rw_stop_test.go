@@ -85,7 +85,6 @@ func TestDowngradeThatEndsInTheMiddleKeepsTheVote(t *testing.T) {
 	}
 }
 
-// rwStopOwner is who asks in a case.
 type rwStopOwner struct {
 	name, kind string // read, write, mutex, fair
 	lock       script.Lock
@@ -136,7 +135,6 @@ func (p *rwStopPlay) all() []*rwStopOwner {
 	return slices.SortedFunc(maps.Values(p.owners), func(x, y *rwStopOwner) int { return cmp.Compare(x.name, y.name) })
 }
 
-// owner is who makes a call, from the first words of its line.
 func (p *rwStopPlay) owner(words []string) *rwStopOwner {
 	name := ownerOf(words[1])
 	if p.owners[name] == nil {

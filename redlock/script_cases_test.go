@@ -67,7 +67,6 @@ type stage interface {
 	pushed() []string       // since it was asked last
 }
 
-// keysOf is what a member has of one lock.
 type keysOf struct {
 	now              int64    // µs
 	lock             []string // owner and token; both of each where a hand-over was interrupted
@@ -78,7 +77,6 @@ type keysOf struct {
 	queueEnd, waiEnd int64 // as end
 }
 
-// scriptPlay plays the lines of one case.
 type scriptPlay struct {
 	*testing.T
 	stage
@@ -226,7 +224,6 @@ func (p *scriptPlay) is(got, want string) bool {
 	return numeric && n == p.number(name)
 }
 
-// size is how many owners are in the queue or fields in waiters.
 func (p *scriptPlay) size(what string) int {
 	if k := p.keys(); what == "queue" {
 		return len(k.queue) / 2
@@ -488,7 +485,6 @@ func toInt(s string) int64 {
 	return n
 }
 
-// serverSite is a server.
 type serverSite struct{ *scripted }
 
 func (s *serverSite) sleep(d time.Duration) { s.past(s.scripted.now() + d.Microseconds()) }
@@ -510,7 +506,6 @@ var (
 	atALine     = regexp.MustCompile("on @user_script:[0-9]+|@user_script: [0-9]+") // that names the command
 )
 
-// replyOf reads what a script says.
 func replyOf(v any, err error) (r scriptReply) {
 	if err != nil {
 		if r.err = strings.TrimPrefix(err.Error(), "ERR "); deniedReply.MatchString(r.err) {
@@ -549,7 +544,6 @@ func replyOf(v any, err error) (r scriptReply) {
 	return r
 }
 
-// The names of keys in cases.
 func (s *serverSite) names() map[string]string {
 	return map[string]string{
 		"lock": s.Name, "tokens": member.TokensKey, "marker": member.MarkerKey, "queue": QueueOf(s.Name), "waiters": WaitersOf(s.Name),
@@ -559,7 +553,6 @@ func (s *serverSite) names() map[string]string {
 
 func (s *serverSite) all() map[string]string { return renamed(s.state(), s.names()) }
 
-// renamed has the names of cases for keys.
 func renamed(state, names map[string]string) map[string]string {
 	for name, key := range names {
 		if value, ok := state[key]; ok {
@@ -575,14 +568,12 @@ return {t[1] * 1000000 + t[2], redis.call('HGETALL', KEYS[1]), redis.call('PTTL'
   redis.call('HGET', KEYS[2], ARGV[1]) or '0', redis.call('ZRANGE', KEYS[4], 0, -1, 'WITHSCORES'),
   redis.call('HGETALL', KEYS[5]), redis.call('PTTL', KEYS[4]), redis.call('PTTL', KEYS[5])}`
 
-// dump is the command that reads all keys of the lock.
 func (s *scripted) dump() []string {
 	return []string{"EVAL", dumpLua, "5", s.Name, member.TokensKey, member.MarkerKey, QueueOf(s.Name), WaitersOf(s.Name), text(s.Bucket)}
 }
 
 func (s *serverSite) keys() keysOf { s.Helper(); return keysIn(s.ask(s.dump()...)) }
 
-// keysIn reads a dump.
 func keysIn(v any) keysOf {
 	d := v.([]any)
 	strs := func(v any) (out []string) {
@@ -694,7 +685,6 @@ func (s *serverSite) edit(words []string) string {
 	return ""
 }
 
-// sharedSite is a server where Redisson shares the lock.
 type sharedSite struct {
 	serverSite
 	with   *shares
@@ -815,7 +805,6 @@ func (r scriptReply) String() string {
 	return strings.TrimSpace(fmt.Sprint(r.n, " ", r.next))
 }
 
-// command encodes c as the client does.
 func (c scriptCall) command(k script.Lock) member.Command {
 	if c.fair {
 		k = script.Fair(k.Name)

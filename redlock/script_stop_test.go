@@ -126,7 +126,6 @@ type stopPlay struct {
 	met      []string
 }
 
-// play reports whether the script was stopped.
 func (p *stopPlay) play(c stopCase, after int, once, meanwhile bool) bool {
 	p.begun, p.tag = p.now(), map[bool]string{true: "run 1"}[c.forgotten]
 	for _, o := range c.held {

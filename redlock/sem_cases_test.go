@@ -36,7 +36,6 @@ func TestScriptsOfTheSemaphoreDoWhatTheProtocolSays(t *testing.T) {
 	})
 }
 
-// semCall is a call of a case.
 type semCall struct {
 	op, owner  string
 	ttl, entry time.Duration

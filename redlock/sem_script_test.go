@@ -17,7 +17,6 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
-// permits is a semaphore at one server.
 type permits struct {
 	*scripted
 	stopped bool // a script has ended in the middle: what it had no more time for is left to heartbeats and to sweeps
@@ -35,7 +34,6 @@ func permitsOf(s *scripted) *permits {
 
 func (p *permits) key(word string) string { return slot.Sibling("redquorum:"+word, p.Name) }
 
-// permitState is what a member has of a semaphore.
 type permitState struct {
 	now     int64             // server time, ms
 	slots   map[string]string // slot -> owner

@@ -74,7 +74,6 @@ type semStopPlay struct {
 	counted map[string]int64
 }
 
-// play reports whether the script was stopped.
 func (p *semStopPlay) play(lines []cases.Line, after int, once, meanwhile bool) bool {
 	p.Helper()
 	p.permits.stopped = false

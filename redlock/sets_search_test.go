@@ -71,7 +71,6 @@ func (s *setSearch) name(x, k int) int {
 	return k
 }
 
-// send puts a call in line at every member.
 func (s *setSearch) send(w *setWorld, x int, call uint8) {
 	for i := range s.members - s.down {
 		line := &w.calls[x][i]
@@ -114,7 +113,6 @@ func (s *setSearch) ask(w *setWorld, x, k int) {
 	s.send(w, x, setAsk|uint8(k))
 }
 
-// end releases everything.
 func (s *setSearch) end(w *setWorld, x int) {
 	for k := range setNames {
 		if !s.forget || w.phase[x] != setWaiting || k == int(w.at[x]) {
@@ -175,7 +173,6 @@ func (s *setSearch) execute(w setWorld, x, i int, emit setEmit) {
 	emit(step, w)
 }
 
-// next visits what can follow.
 func (s *setSearch) next(w setWorld, emit setEmit) {
 	for x := range s.clients {
 		for i := range s.members - s.down {
@@ -238,7 +235,6 @@ func (s *setSearch) next(w setWorld, emit setEmit) {
 	}
 }
 
-// wrong is what must not be in a state.
 func (s *setSearch) wrong(w *setWorld) string {
 	for k := range setNames {
 		holders := 0
@@ -270,7 +266,6 @@ func (s *setSearch) wrong(w *setWorld) string {
 	return ""
 }
 
-// over reports whether all clients have come to their end, and nothing is under way.
 func (s *setSearch) over(w *setWorld) bool {
 	for x := range s.clients {
 		if w.phase[x] != setDone || w.calls[x] != [3][setCalls]uint8{} {
@@ -280,7 +275,6 @@ func (s *setSearch) over(w *setWorld) bool {
 	return true
 }
 
-// explore visits all states.
 func (s *setSearch) explore() explore.Found[explore.Step] {
 	s.need = s.members/2 + 1
 	return (&explore.World[setWorld, explore.Step]{

@@ -165,7 +165,6 @@ func (r *rounds) RenewalEnd(ctx context.Context, e redlock.RenewalEnd) {
 		e.Leases, e.Renewed, e.Refused, e.Undecided, e.Members, e.Need, e.Elapsed, e.Validity.Round(time.Second)))
 }
 
-// told forgets what was heard of rounds.
 func (r *rounds) told() (began, ended []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -309,7 +308,6 @@ func TestExtendThatAMajorityRefusesIsALossWhoeverBooksIt(t *testing.T) {
 	})
 }
 
-// kindListener notes the kind of lock that each event tells of.
 type kindListener struct {
 	mu    sync.Mutex
 	heard map[string]redlock.Kind

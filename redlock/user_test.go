@@ -31,7 +31,6 @@ func callerOf(c *redlock.Client, d *redlocktest.Deployment) *caller {
 // entry is the default of Config.Entry.
 const entry = 3 * time.Second
 
-// deployed runs a test in fake time on n members.
 func deployed(t *testing.T, n int, test func(t *testing.T, d *redlocktest.Deployment), opts ...redlock.Option) {
 	t.Helper()
 	faketime.Test(t, func(t *testing.T) { test(t, redlocktest.New(t, n, redlock.ConfigOf(opts...))) })
@@ -67,7 +66,6 @@ func withMany(t *testing.T, n, clients int, test func(t *testing.T, d *redlockte
 	}, opts...)
 }
 
-// another opens one more client, to which all members vote when it returns.
 func another(t testing.TB, d *redlocktest.Deployment, opts ...redlock.Option) *caller {
 	t.Helper()
 	p := callerOf(d.Open(redlock.ConfigOf(opts...)), d)
@@ -75,7 +73,6 @@ func another(t testing.TB, d *redlocktest.Deployment, opts ...redlock.Option) *c
 	return p
 }
 
-// moreOf opens as many more.
 func moreOf(t testing.TB, d *redlocktest.Deployment, n int, opts ...redlock.Option) (all []*caller) {
 	t.Helper()
 	for range n {
@@ -98,7 +95,6 @@ func (p *caller) Settle(t testing.TB, n int) {
 	})
 }
 
-// Until waits for a member's state.
 func (p *caller) Until(t testing.TB, i int, state string) {
 	t.Helper()
 	p.until(t, func(all []redlock.MemberInfo) bool { return all[i].State == state })
@@ -111,7 +107,6 @@ func (p *caller) until(t testing.TB, ready func(all []redlock.MemberInfo) bool) 
 	}
 }
 
-// Slow gives the way to each member a round trip of its own.
 func (p *caller) Slow(roundTrips ...time.Duration) {
 	for i, d := range roundTrips {
 		p.d.Delay(p.Client, d, i)
@@ -125,7 +120,6 @@ func (p *caller) Away(members ...int) {
 
 func (p *caller) Back(members ...int) { p.d.Network(p.Client, redlocktest.Network{}, members...) }
 
-// Die ends a client without a farewell.
 func (p *caller) Die() { p.d.Crash(p.Client) }
 
 // noKeys fails the test if a key is left on a member, and noKeysAtRest when all that is under way has arrived.

@@ -81,7 +81,6 @@ func (w *watch) keepUp(ctx context.Context) error {
 	}
 }
 
-// awhile keeps a watch up for so long.
 func awhile(t *testing.T, w *watch, d time.Duration) {
 	t.Helper()
 	require.ErrorIs(t, w.keepUp(rt.Within(t, d)), context.DeadlineExceeded)
@@ -112,7 +111,6 @@ func TestWatchIsKeptUpAtEveryMemberWhileItsCallerWaits(t *testing.T) {
 	}, Quiet)
 }
 
-// EveryLinkCounts counts the commands with this word on the path to each member.
 func (p *Peer) EveryLinkCounts(word string) (out []*redistest.Rule) {
 	p.EveryLink(func(l *redistest.Link) {
 		out = append(out, l.Call(redistest.WithArg(word), -1, func([]string) {}))

@@ -15,7 +15,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// servers starts what a kind of entry needs, or skips.
 func servers(t *testing.T, kind entry.Kind, n int) server.Set {
 	t.Helper()
 	if why, install := server.Missing(kind); why != "" {
@@ -189,7 +188,6 @@ func refuses(ctx context.Context, t *testing.T, attempt func(context.Context) er
 	require.Error(t, attempt(short), wrong)
 }
 
-// passing waits for a lock and gives it back.
 func passing(ctx context.Context, acquire func() (entry.Held, error)) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -202,7 +200,6 @@ func passing(ctx context.Context, acquire func() (entry.Held, error)) <-chan err
 	return done
 }
 
-// left waits until no more than so many keys are there.
 func left(ctx context.Context, t *testing.T, set server.Set, name string, most int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -211,7 +208,6 @@ func left(ctx context.Context, t *testing.T, set server.Set, name string, most i
 	}, time.Minute, 10*time.Millisecond, "keys are left")
 }
 
-// dialTwo opens two clients for a shape.
 func dialTwo(ctx context.Context, t *testing.T, spec *entry.Spec, set server.Set, shape string) (all [2]entry.Locker) {
 	t.Helper()
 	for i := range all {

@@ -182,7 +182,6 @@ func TestLongRun(t *testing.T) {
 	}
 }
 
-// installed are those entries whose servers are there.
 func installed(t *testing.T, names ...string) (there []string) {
 	for _, name := range names {
 		spec := rt.Must(entry.Find(name))(t)
@@ -195,7 +194,6 @@ func installed(t *testing.T, names ...string) (there []string) {
 	return there
 }
 
-// checkSlice checks what a slice of a workload has.
 func checkSlice(t *testing.T, s *Slice) {
 	t.Helper()
 	sane(t, s)

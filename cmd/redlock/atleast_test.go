@@ -13,7 +13,6 @@ import (
 	"github.com/redquorum/redquorum/internal/faketime"
 )
 
-// section1 is a section that lasts until a test ends it.
 type section1 struct{ done chan struct{} }
 
 func (s section1) ValidUntil() time.Time { return time.Now().Add(time.Minute) }

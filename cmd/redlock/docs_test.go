@@ -65,7 +65,6 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
-// textsOf is the content of everything that is read, by its path from the root of the repository.
 func textsOf(t *testing.T) map[string]string {
 	t.Helper()
 	sources := map[string]string{}

@@ -29,7 +29,6 @@ func anchors(text string) (names []string) {
 	return names
 }
 
-// Every link within the repository leads to a file that exists, and to a heading of it.
 func TestLinksOfDocumentsResolve(t *testing.T) {
 	t.Parallel()
 	all, headings := documents(t), map[string][]string{}
@@ -82,7 +81,6 @@ func TestDocumentsAreReadable(t *testing.T) {
 	}
 }
 
-// The index has every document, under a question.
 func TestIndexHasEveryDocument(t *testing.T) {
 	t.Parallel()
 	all := documents(t)
@@ -121,7 +119,6 @@ func TestGoOfDocumentsIsGo(t *testing.T) {
 	assert.Positive(t, programs)
 }
 
-// What the README says of the modules that an importer gets is what it gets.
 func TestImporterGetsFiveModules(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "./redlock", "./fence/...")

@@ -198,7 +198,6 @@ func TestRefusalsThatSayThatThereIsNoLock(t *testing.T) {
 	}
 }
 
-// Who reads, and who waits to read, is told from others.
 func TestReadersAreShownAsSuch(t *testing.T) {
 	in := &redlock.Inspection{
 		Key: "k", Kind: redlock.KindRead,
@@ -231,7 +230,6 @@ func TestReadersAreShownAsSuch(t *testing.T) {
 	assert.Equal(t, `"k": held by 4 readers, token 9, 2 waiting (1 reader)`, watchLine(in, nil))
 }
 
-// While its slot moves, a lock may be seen at both masters.
 func TestLockThatIsSeenAtTwoMastersOfAMemberHasOneVote(t *testing.T) {
 	t.Parallel()
 	cluster, urls := embedded(t, 2)

@@ -22,7 +22,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// command runs one command line in this process.
 func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer

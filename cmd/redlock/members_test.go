@@ -55,7 +55,6 @@ func diagnose(t *testing.T, args ...string) (int, doctor.Report) {
 	return code, r.Report
 }
 
-// inPath is the version of the redis-server in PATH.
 func inPath(t *testing.T) tested.Server {
 	t.Helper()
 	said, err := exec.CommandContext(t.Context(), "redis-server", "--version").Output() // Valkey server v=9.1.2 sha=…
@@ -81,7 +80,6 @@ func want(t *testing.T, r doctor.Report, s doctor.Severity, pattern string) {
 	assert.True(t, found(r, s, pattern), "no finding of severity %v matches %s:\n%+v", s, pattern, r.Findings)
 }
 
-// sees has the doctor look at members, and wants a finding that matches each pattern.
 func sees(t *testing.T, members string, s doctor.Severity, patterns ...string) doctor.Report {
 	t.Helper()
 	_, r := diagnose(t, "--members", members)

@@ -16,7 +16,6 @@ import (
 	"github.com/redquorum/redquorum/redlock"
 )
 
-// queued waits until somebody waits for key at every member.
 func queued(t *testing.T, c *redlock.Client, key string) {
 	t.Helper()
 	eventually(t, "it waits at every member", func() bool {

@@ -88,7 +88,6 @@ func TestServersOfAClusterThatContradictEachOther(t *testing.T) {
 	}
 }
 
-// What cannot be asked is named once.
 func TestServerThatDoesNotAnswerIsNamedOnce(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{

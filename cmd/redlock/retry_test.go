@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heard is what a program has written so far.
 type heard struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -55,7 +54,6 @@ func TestWaitingBeginsBeforeAMajorityIsThere(t *testing.T) {
 	}
 }
 
-// A signal ends it with the signal's code.
 func TestWaitingForAMajorityIsEndedByASignal(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{"run k --no-quorum-after -1s -- true", "hold k --no-quorum-after -1s", "acquire k --no-quorum-after -1s"} {
@@ -74,7 +72,6 @@ func TestWaitingForAMajorityIsEndedByASignal(t *testing.T) {
 	}
 }
 
-// process is a program of its own, and what it says.
 func process(t *testing.T, urls []string, args ...string) (*exec.Cmd, *heard) {
 	t.Helper()
 	unraced(t)

@@ -20,7 +20,6 @@ import (
 	"github.com/redquorum/redquorum/redlock"
 )
 
-// lastBeat reads what heartbeat wrote, zero if nothing yet.
 func lastBeat(path string) time.Time {
 	text, _ := os.ReadFile(path)
 	n, err := strconv.ParseInt(string(text), 10, 64)
@@ -30,7 +29,6 @@ func lastBeat(path string) time.Time {
 	return time.Unix(0, n)
 }
 
-// served starts members inside this process.
 func served(t *testing.T, n int) (*redistest.Cluster, []string) {
 	t.Helper()
 	cluster := redistest.NewEmbeddedCluster(n)
@@ -95,7 +93,6 @@ func TestScripts(t *testing.T) {
 	runScripts(t, "testdata/script", strings.Join(urls, ","), "5m") // what a script holds outlives it
 }
 
-// Scripts for which the members must be real servers.
 func TestScriptsOnRedis(t *testing.T) {
 	t.Parallel()
 	unraced(t)
@@ -158,7 +155,6 @@ func runScripts(t *testing.T, dir, members, maxTTL string) {
 	})
 }
 
-// endServers ends every redis-server whose pid is in a file below dir.
 func endServers(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasPrefix(d.Name(), "pid") {

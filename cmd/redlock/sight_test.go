@@ -35,7 +35,6 @@ func nobody() *redlock.Inspection {
 	return &redlock.Inspection{Key: "k", Kind: redlock.KindMutex, Members: make([]redlock.MemberView, 3)}
 }
 
-// watch says that a slot has changed hands, also where it does not list the holders.
 func TestWatchTellsEveryChangeOfSlots(t *testing.T) {
 	t.Parallel()
 	var last sightLines

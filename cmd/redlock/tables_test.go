@@ -56,7 +56,6 @@ func column(rows [][]string, i int) (cells []string) {
 	return cells
 }
 
-// parsed is the source of a package, without its tests.
 func parsed(t *testing.T, folder string) (files []*ast.File) {
 	t.Helper()
 	for _, path := range rt.Must(filepath.Glob(filepath.Join(repository, folder, "*.go")))(t) {
@@ -135,7 +134,6 @@ func TestTableOfConfigIsTheCode(t *testing.T) {
 	}
 }
 
-// The tables of options have every function that makes one.
 func TestTablesOfOptionsAreTheCode(t *testing.T) {
 	t.Parallel()
 	made := map[string][]string{} // type of an option to the functions that make one
@@ -209,7 +207,6 @@ func TestTablesOfURLsAreTheCode(t *testing.T) {
 	}
 }
 
-// The table of settings has every one, with its variable and its default.
 func TestTableOfSettingsIsTheProgram(t *testing.T) {
 	t.Parallel()
 	var want [][]string
@@ -230,7 +227,6 @@ func TestTableOfSettingsIsTheProgram(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-// The table of flags has every flag of every command, with its default.
 func TestTableOfFlagsIsTheProgram(t *testing.T) {
 	t.Parallel()
 	own := func(cmd *cobra.Command) bool { return cmd.Flags().Lookup("prefix") == nil } // it reaches no members by settings
@@ -287,7 +283,6 @@ func TestTableOfFlagsIsTheProgram(t *testing.T) {
 	assert.ElementsMatch(t, members, listed)
 }
 
-// The table of commands has every one.
 func TestTableOfCommandsIsTheProgram(t *testing.T) {
 	t.Parallel()
 	var want []string
@@ -303,7 +298,6 @@ func TestTableOfCommandsIsTheProgram(t *testing.T) {
 	assert.ElementsMatch(t, want, got)
 }
 
-// The table of errors has every one that callers branch on.
 func TestTableOfErrorsIsTheCode(t *testing.T) {
 	t.Parallel()
 	var want []string
@@ -321,7 +315,6 @@ func TestTableOfErrorsIsTheCode(t *testing.T) {
 	assert.ElementsMatch(t, want, got)
 }
 
-// The permissions that docs/servers.md lists are those of acl/members.acl.
 func TestListedPermissionsAreThoseOfTheShippedRules(t *testing.T) {
 	t.Parallel()
 	const page = "docs/servers.md"

@@ -38,7 +38,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child enters, says so, waits for a line, and writes.
 func child(words []string) int {
 	var text [3]string // folder, resource, value
 	for i, at := range []int{0, 1, 3} {
@@ -73,7 +72,6 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// files is a folder with a file for each resource.
 type files struct {
 	dir   string
 	guard *Guard

@@ -163,7 +163,6 @@ func (b broken) Do(ctx context.Context, r string, token uint64, _ func() error) 
 	return b.Check(ctx, r, token)
 }
 
-// remote is the service as a guard.
 type remote struct{ *grpc.ClientConn }
 
 func (r remote) Check(ctx context.Context, resource string, token uint64) error {
@@ -183,7 +182,6 @@ func TestServiceIsAGuard(t *testing.T) {
 	})
 }
 
-// claims are calls whose handler does nothing.
 type claims struct{ remote }
 
 var nothing = status.Error(codes.Aborted, "nothing")
@@ -195,7 +193,6 @@ func (c claims) Check(ctx context.Context, resource string, token uint64) error 
 	return nil
 }
 
-// calls are a storage over the service.
 type calls struct {
 	remote
 	service *service

@@ -146,7 +146,6 @@ func TestOtherAnswersAreNotRefusals(t *testing.T) {
 	}
 }
 
-// guardFunc is a guard whose Do is a function.
 type guardFunc func(ctx context.Context, write func() error) error
 
 func (g guardFunc) Check(ctx context.Context, _ string, _ uint64) error {
@@ -205,7 +204,6 @@ func TestSlowBodyHoldsNoGuard(t *testing.T) {
 	assert.Equal(t, map[string]string{"/r": "six"}, *s.values)
 }
 
-// body tells when it is read for the first time.
 type body struct {
 	io.Reader
 	reads chan struct{}
@@ -288,7 +286,6 @@ func TestPanicOfTheHandlerFreesTheResource(t *testing.T) {
 	assert.Equal(t, http.StatusNoContent, ask(s.handler(), "PUT", "/r", "6", "six").StatusCode)
 }
 
-// remote is the service, seen by clients: a guard and a storage over HTTP.
 type remote struct {
 	*httptest.Server
 	open *httptest.Server // without a guard

@@ -88,7 +88,6 @@ func (m *memory) Delete(_ context.Context, key string) error {
 	return nil
 }
 
-// states is the guard as a storage of fencetest.
 type states struct {
 	*Guard
 	store *memory

@@ -66,7 +66,6 @@ func TestProbeFindsTheFaultOfEveryBrokenStore(t *testing.T) {
 	require.NoError(t, Probe(t.Context(), newMemory(), ""))
 }
 
-// A store that cannot be asked is not called unfit.
 func TestProbeTellsAFailureFromAFault(t *testing.T) {
 	t.Parallel()
 	denied := errors.New("403")

@@ -43,7 +43,6 @@ func evalOf(s redistest.Server) Eval {
 	}
 }
 
-// rows has a string for each resource.
 type rows struct {
 	server redistest.Server
 	guard  *Guard
@@ -118,7 +117,6 @@ func TestRepeatedCommandsLoseNothing(t *testing.T) {
 	assert.Zero(t, result.Lost, "%v", result)
 }
 
-// each runs a test on an embedded server, and on a real one if there is one.
 func each(t *testing.T, test func(t *testing.T, s redistest.Server, g *Guard)) {
 	t.Parallel()
 	t.Run("embedded", func(t *testing.T) {

@@ -38,7 +38,6 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failing returns the names of the checks that the guard does not pass.
 func failing(t *testing.T, newGuard func() Fixture) (names []string) {
 	for _, c := range checks {
 		fixture := newGuard()
@@ -60,14 +59,12 @@ func failing(t *testing.T, newGuard func() Fixture) (names []string) {
 	return names
 }
 
-// checkFunc is a guard without Do.
 type checkFunc func(ctx context.Context, resource string, token uint64) error
 
 func (f checkFunc) Check(ctx context.Context, resource string, token uint64) error {
 	return f(ctx, resource, token)
 }
 
-// doFunc is a right guard with a Do of its own.
 type doFunc struct {
 	*fence.Memory
 	do func(m *fence.Memory, ctx context.Context, resource string, token uint64, write func() error) error
@@ -77,7 +74,6 @@ func (f doFunc) Do(ctx context.Context, resource string, token uint64, write fun
 	return f.do(f.Memory, ctx, resource, token, write)
 }
 
-// sharedFunc is a right guard with a CheckShared of its own.
 type sharedFunc struct {
 	*fence.Memory
 	shared func(m *fence.Memory, ctx context.Context, resource string, token uint64) error
@@ -472,7 +468,6 @@ func TestSetShowsNothingIfNothingCouldBeLost(t *testing.T) {
 	}
 }
 
-// A set tells of a storage that fails, and ends.
 func TestSetEndsWithAnErrorThatIsNoRefusal(t *testing.T) {
 	s := newShelf()
 	s.enter = func(context.Context, string, uint64, func() error) error { return errors.New("disk full") }

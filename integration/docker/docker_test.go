@@ -29,7 +29,6 @@ func docker(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// container is the one of a service of the set.
 func container(t *testing.T, service string) string {
 	t.Helper()
 	id := docker(t, "ps", "-aq", "--filter", "label=com.docker.compose.project="+project, "--filter", "label=com.docker.compose.service="+service)
@@ -105,7 +104,6 @@ func TestContainersThatAreBroken(t *testing.T) {
 	}
 }
 
-// allVote waits until no member is down or in quarantine.
 func allVote(t *testing.T, ctx context.Context, client *redlock.Client) {
 	t.Helper()
 	for {

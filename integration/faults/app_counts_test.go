@@ -20,7 +20,6 @@ import (
 // Semaphores and latches of the random application. A slot of a semaphore is judged like a lock of
 // its own: one belief at a time, and tokens that rise.
 
-// permitLock is a sort of grants.
 const permitLock = "permit"
 
 // appSemaphores are the semaphores, and the limit that all callers give. One of them has the name
@@ -33,7 +32,6 @@ var appSemaphores = []struct {
 	{appResized, 50}, {appHot[0], 2},
 }
 
-// appResized has a stored limit, which changes.
 const appResized = "app:permits:resized"
 
 // appLatches are the latches, and how many arrivals open them. One has the name of a lock. Each
@@ -43,7 +41,6 @@ var appLatches = []struct {
 	count int
 }{{"app:latch:few", 3}, {"app:latch:many", 12}, {appHot[1], 5}, {appDeleted, 4}}
 
-// appDeleted is deleted now and then, while others use it.
 const appDeleted = "app:latch:deleted"
 
 // The lives of latches and of their rounds.
@@ -52,7 +49,6 @@ const (
 	latchLife  = 8 * time.Second
 )
 
-// slotName is the name under which a slot is judged.
 func slotName(name string, slot int) string { return name + "#" + strconv.Itoa(slot) }
 
 // permit takes one permit or several, and holds them for a while. The first part stands for all.
@@ -188,7 +184,6 @@ func (s *seat) latchAct(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// counts is what the judge knows of semaphores and latches.
 type counts struct {
 	slots   []appEvent // granted, and not judged yet
 	limits  []limiting
@@ -205,7 +200,6 @@ type limiting struct {
 	failed   bool
 }
 
-// latchView is one round of a latch.
 type latchView struct {
 	count   int
 	arrived []int64 // when arrivals began, each under a name of its own
@@ -285,7 +279,6 @@ func (j *appJudge) lost(from, to int64) bool {
 	return slices.ContainsFunc(j.counts.broke, func(x brokenServer) bool { return x.beyond && x.at >= from && x.at <= to })
 }
 
-// broke books a fault of a server that begins.
 func (j *appJudge) broke(m int) {
 	on := 0
 	for _, s := range j.servers {
@@ -300,7 +293,6 @@ func (j *appJudge) broke(m int) {
 	}
 }
 
-// latch is the view of a round.
 func (j *appJudge) latch(e appEvent) *latchView {
 	if j.counts.latches == nil {
 		j.counts.latches = map[string]*latchView{}
@@ -313,7 +305,6 @@ func (j *appJudge) latch(e appEvent) *latchView {
 	return v
 }
 
-// counted takes an event about limits and latches.
 func (j *appJudge) counted(id attemptID, e appEvent) {
 	switch e.Kind {
 	case "limiting":
@@ -353,7 +344,6 @@ func (j *appJudge) counted(id attemptID, e appEvent) {
 // hearAll is how long what a process has said may be on its way to the judge.
 const hearAll = 3 * time.Second
 
-// openings judges rounds of latches that are over.
 func (j *appJudge) openings(now int64, all bool) {
 	for name, v := range j.counts.latches {
 		last := v.first

@@ -19,7 +19,6 @@ func (h *hearing) permit(seat int, attempt uint64, slot, asked, from, to int, to
 	h.tell(seat, to, appEvent{Kind: "end", Attempt: attempt, Name: slotName(appResized, slot), Text: "unlock", Until: h.at(to + 1000), Back: h.at(to + 1)})
 }
 
-// resized tells of a call of SetLimit.
 func (h *hearing) resized(attempt uint64, k, from, to int, err string) {
 	h.tell(0, from, appEvent{Kind: "limiting", Attempt: attempt, Name: appResized, Number: int64(k)})
 	if to > 0 {
@@ -132,7 +131,6 @@ func TestJudgeOfPermitsAndLatches(t *testing.T) {
 	}
 }
 
-// observes tells of what an observer heard.
 func (h *hearing) observes(ms int, token uint64, value string) {
 	e := appEvent{Kind: "observed", Attempt: 99, Token: token, Value: value}
 	if value == "" {

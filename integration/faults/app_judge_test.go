@@ -62,7 +62,6 @@ type appJudge struct {
 	kept        int // leases that were there before, and given back, after all members were full for longer than their TTL
 }
 
-// tally counts what came of the calls of one sort.
 type tally struct {
 	asked, granted int
 	patience       int           // calls that ended because others had the lock
@@ -78,7 +77,6 @@ func (x *tally) String() string {
 		mean.Round(time.Millisecond))
 }
 
-// finding is something that must not be.
 type finding struct {
 	kind, text string
 	page       *timeline.Log
@@ -95,7 +93,6 @@ type spell struct {
 	until int64
 }
 
-// well says that nothing has been wrong since then.
 func (s spell) well(since int64) bool { return s.on == 0 && s.until < since }
 
 type stall struct {
@@ -103,7 +100,6 @@ type stall struct {
 	process  int // 0: the judge's own
 }
 
-// appName is one lock.
 type appName struct {
 	free     int64     // since when nobody holds it
 	clean    int64     // since when a majority has been well, for all that wait
@@ -114,7 +110,6 @@ type appName struct {
 	past     []string // what happened last
 }
 
-// appSeatView is a seat as the parent sees it.
 type appSeatView struct {
 	process  int
 	paths    []spell
@@ -130,7 +125,6 @@ type appSeatView struct {
 	closing  []int            // members that were well for it when it began to close its client
 }
 
-// belief is a lease that somebody believes in.
 type belief struct {
 	judge.Hold
 	id     attemptID
@@ -144,7 +138,6 @@ type belief struct {
 	adopted bool // from another client
 }
 
-// asking is a call of Lock that has not returned.
 type asking struct {
 	seat  int
 	names []string // in their order; one but for a set
@@ -163,7 +156,6 @@ func (a *asking) bound(now int64) int64 {
 	return max(a.at+int64(a.ttl), now+int64(a.entry))
 }
 
-// forcing is a lease that somebody forces out.
 type forcing struct {
 	at int64
 	by int64 // done at a majority; 0: not (yet)
@@ -229,10 +221,8 @@ func newAppJudge(members, seats int, report func(finding)) *appJudge {
 	return j
 }
 
-// since is how long the run has lasted.
 func (j *appJudge) since() time.Duration { return time.Duration(judge.Now() - j.began) }
 
-// ms shows a time of the run.
 func (j *appJudge) ms(at int64) string { return fmt.Sprintf("%.3f", float64(at-j.began)/1e9) }
 
 func (j *appJudge) name(name string) *appName {
@@ -287,7 +277,6 @@ func (j *appJudge) wrong(kind, name, format string, args ...any) {
 	j.report(finding{kind, b.String(), page.Part(name, page.Length-10*time.Second)})
 }
 
-// fault notes what is done to the system.
 func (j *appJudge) fault(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -357,7 +346,6 @@ func (j *appJudge) stalledSince(since int64) (most int64) {
 	return most
 }
 
-// stall books that something came late in a process.
 func (j *appJudge) stall(at, long int64, process int) {
 	j.stalls = append(j.stalls, stall{at, long, process})
 	if len(j.stalls) > 8192 {
@@ -485,7 +473,6 @@ func (j *appJudge) gap(name string, now int64) {
 	}
 }
 
-// tick looks at all names.
 func (j *appJudge) tick(late int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -506,7 +493,6 @@ func (j *appJudge) tick(late int64) {
 	}
 }
 
-// hear takes an event of a process.
 func (j *appJudge) hear(process int, e appEvent) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -641,7 +627,6 @@ func (j *appJudge) hear(process int, e appEvent) {
 	}
 }
 
-// reborn tells that a member that was killed is about to be started.
 func (j *appJudge) reborn(m int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -672,7 +657,6 @@ func (j *appJudge) inherit(e appEvent) {
 	}
 }
 
-// tally counts the calls of a sort.
 func (j *appJudge) tally(sort string) *tally {
 	if j.sorts[sort] == nil {
 		j.sorts[sort] = &tally{}
@@ -689,7 +673,6 @@ func (j *appJudge) got(id attemptID, now int64) {
 	}
 }
 
-// begin books that a belief begins.
 func (j *appJudge) begin(id attemptID, e appEvent) {
 	n := j.name(e.Name)
 	n.free, n.told = max(n.free, e.At), false
@@ -725,7 +708,6 @@ func (j *appJudge) answered(id attemptID, now int64) {
 	}
 }
 
-// stretch is a time from when to when.
 type stretch struct{ from, to int64 }
 
 // covered is how much of the time from begin to end lies in these stretches.
@@ -759,7 +741,6 @@ func details(e appEvent) (s string) {
 	return s
 }
 
-// ofProcess is a seat of a process.
 func (j *appJudge) ofProcess(process int) *appSeatView {
 	for _, s := range j.seats {
 		if s.process == process {
@@ -769,7 +750,6 @@ func (j *appJudge) ofProcess(process int) *appSeatView {
 	return nil
 }
 
-// ended takes the end of a belief.
 func (j *appJudge) ended(id attemptID, e appEvent) {
 	b := j.open[id]
 	if b == nil {
@@ -816,7 +796,6 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 	}
 }
 
-// over judges a belief.
 func (j *appJudge) over(b *belief, to int64) {
 	b.To = to
 	// Whoever was forced out before it knew that it has the lock goes on waiting, and may be granted it anew.
@@ -838,7 +817,6 @@ func (j *appJudge) over(b *belief, to int64) {
 	}
 }
 
-// late takes word of a context that ended after its validity.
 func (j *appJudge) late(process int, e appEvent) {
 	if s := j.seats[e.Seat]; s.process != process || s.stopped || s.resumed > e.Until-int64(time.Second) {
 		return // its process was stopped
@@ -909,7 +887,6 @@ func (j *appJudge) stopped(process int, killed int64) {
 	}
 }
 
-// resumed tells that a process runs again.
 func (j *appJudge) resumed(process int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -933,7 +910,6 @@ func (j *appJudge) resumed(process int) {
 	}
 }
 
-// fresh tells that a new process sits at these seats.
 func (j *appJudge) fresh(process int, seats []int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -958,7 +934,6 @@ func (j *appJudge) seen(seat int, uuid string) {
 	}
 }
 
-// summary tells the figures of a run.
 func (j *appJudge) summary() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()

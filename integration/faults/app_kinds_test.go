@@ -27,7 +27,6 @@ const (
 	setOfLocks = "set"        // several names, all or none
 )
 
-// appSorts are all sorts.
 var appSorts = []string{plainLock, fairLock, writeLock, readLock, downgraded, setOfLocks, leaderLock, permitLock}
 
 // appRates is how many locks of each sort the application must get a second, at least.
@@ -36,14 +35,12 @@ var appRates = map[string]float64{
 	leaderLock: 0.25, permitLock: 1.5,
 }
 
-// locker is what locks of each sort of one name have.
 type locker interface {
 	Lock(ctx context.Context) (*redlock.Lease, error)
 	TryLock(ctx context.Context) (*redlock.Lease, error)
 	Do(ctx context.Context, fn func(ctx context.Context, lease *redlock.Lease) error) error
 }
 
-// readers is the side of a lock that readers take.
 type readers struct{ m *redlock.RWMutex }
 
 func (r readers) Lock(ctx context.Context) (*redlock.Lease, error)    { return r.m.RLock(ctx) }
@@ -52,7 +49,6 @@ func (r readers) Do(ctx context.Context, fn func(ctx context.Context, lease *red
 	return r.m.RDo(ctx, fn)
 }
 
-// lockerOf is the lock of a name and a sort.
 func lockerOf(c *redlock.Client, sort, name string, opts ...redlock.LockOption) locker {
 	switch sort {
 	case fairLock:
@@ -67,7 +63,6 @@ func lockerOf(c *redlock.Client, sort, name string, opts ...redlock.LockOption) 
 	return c.Mutex(name, opts...)
 }
 
-// sortDrawn draws the sort of a lock of one name.
 func sortDrawn(rng *rand.Rand) string {
 	switch n := rng.IntN(100); {
 	case n < 28:
@@ -83,7 +78,6 @@ func sortDrawn(rng *rand.Rand) string {
 	}
 }
 
-// sortOf is the sort of a lease that was adopted.
 func sortOf(x redlock.Handoff) string {
 	switch x.Kind() {
 	case redlock.KindFair:
@@ -142,7 +136,6 @@ func (h *held) downgrade(ctx context.Context) *held {
 	return g
 }
 
-// crowdOfReaders lets several users of this client read one name at the same time.
 func (s *seat) crowdOfReaders(ctx context.Context, rng *rand.Rand, name string, ttl time.Duration) {
 	var users sync.WaitGroup
 	patience := 100*time.Millisecond + upTo(rng, 3*time.Second)
@@ -179,7 +172,6 @@ func (s *seat) upgrade(ctx context.Context, c *redlock.Client, name string, ttl 
 	s.app.say(e)
 }
 
-// grip is what a lease and a set of leases have in common.
 type grip interface {
 	Context() context.Context
 	Done() <-chan struct{}

@@ -20,7 +20,6 @@ import (
 // Elections of the random application. Leaders are judged with all other locks of their name, and
 // what observers hear is judged beside them.
 
-// leaderLock is a sort of grants.
 const leaderLock = "leader"
 
 // leader is an election as a locker. Its values are who and a number, which rises.
@@ -36,7 +35,6 @@ func newLeader(c *redlock.Client, name string, opts ...redlock.LockOption) *lead
 	return &leader{e: c.Election(name, opts...), who: fmt.Sprintf("%d.%d", os.Getpid(), campaigns.Add(1))}
 }
 
-// value is what the leader proclaims next.
 func (l *leader) value() []byte {
 	l.said++
 	return fmt.Appendf(nil, "%s %d", l.who, l.said)
@@ -74,12 +72,10 @@ func (h *held) proclaim(ctx context.Context, rng *rand.Rand, d time.Duration) {
 	h.hold(ctx, upTo(rng, d)/3)
 }
 
-// resign ends the lease of a leader.
 func (h *held) resign(ctx context.Context) error {
 	return h.lease.Unlock(ctx)
 }
 
-// wrongly tells of a call that must not fail like this.
 func (h *held) wrongly(call string, err error) {
 	e := h.event("wrong", 0)
 	e.Text = fmt.Sprintf("%s: %v", call, err)
@@ -123,7 +119,6 @@ func (s *seat) observe(ctx context.Context, rng *rand.Rand, names []string) {
 	}
 }
 
-// leaders is what the judge knows of leaders beside their leases.
 type leaders struct {
 	terms     map[term]*campaign
 	observers map[attemptID]*observerView
@@ -131,19 +126,16 @@ type leaders struct {
 	nobody    int // and of none
 }
 
-// term is the token of an election.
 type term struct {
 	name  string
 	token uint64
 }
 
-// campaign is who led in a term.
 type campaign struct {
 	who string
 	at  int64 // when it was told of last
 }
 
-// observerView is what one observer has heard.
 type observerView struct {
 	token  uint64
 	number int
@@ -174,7 +166,6 @@ func (j *appJudge) inTerm(name string, token uint64, who string, seat int, at in
 	}
 }
 
-// observed takes what an observer heard.
 func (j *appJudge) observed(id attemptID, e appEvent) {
 	if j.leaders.observers == nil {
 		j.leaders.observers = map[attemptID]*observerView{}
@@ -210,7 +201,6 @@ func (j *appJudge) observed(id attemptID, e appEvent) {
 	j.inTerm(e.Name, e.Token, who, e.Seat, e.At)
 }
 
-// forgetLeaders forgets what is long over.
 func (j *appJudge) forgetLeaders(now int64) {
 	for id, v := range j.leaders.observers {
 		if v.at < now-int64(time.Minute) {

@@ -94,7 +94,6 @@ func (r *appRun) spare(rng *rand.Rand) (int, bool) {
 	return rng.IntN(r.j.members), true // one that is bad is bad for a second reason
 }
 
-// broken keeps a server broken for a time.
 func (r *appRun) broken(ctx context.Context, what string, m int, long time.Duration, heal func()) {
 	r.j.fault("member %d: %s for %v", m, what, long)
 	pause(ctx, long)
@@ -123,7 +122,6 @@ func (r *appRun) comeBack(rng *rand.Rand, m int) (how string) {
 	return how
 }
 
-// dead keeps a member that was killed dead for a time.
 func (r *appRun) dead(ctx context.Context, rng *rand.Rand, m int, long time.Duration) {
 	r.broken(ctx, "dead", m, long, func() { r.j.fault("member %d came back %s", m, r.comeBack(rng, m)) })
 }
@@ -185,7 +183,6 @@ func (r *appRun) disconnect(ctx context.Context, rng *rand.Rand) {
 	_, _ = r.cluster.Servers[m].Do(asking, what...)
 }
 
-// off breaks some paths, and returns what mends them.
 func (r *appRun) off(how func(*redistest.Link), paths [][2]int) (heal func()) {
 	for _, p := range paths {
 		r.j.path(p[0], p[1], true)
@@ -209,7 +206,6 @@ func (r *appRun) mend(seat, m int) {
 
 func refused(l *redistest.Link) { l.Refuse(true); l.Cut() }
 
-// cut cuts some seats off from some members, in one of several ways.
 func (r *appRun) cut(ctx context.Context, rng *rand.Rand) {
 	var paths [][2]int
 	for seat := range r.links {
@@ -247,7 +243,6 @@ func (r *appRun) delay(ctx context.Context, rng *rand.Rand) {
 	r.j.fault("paths %v: quick", slow)
 }
 
-// mortal draws a process that may be killed.
 func (r *appRun) mortal(rng *rand.Rand) *appProcess {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +274,6 @@ func (r *appRun) reopen(ctx context.Context, rng *rand.Rand) {
 	r.tell(seat, appCommand{Do: "open"})
 }
 
-// deaths kills a member and a process within a moment of each other.
 func (r *appRun) deaths(ctx context.Context, rng *rand.Rand) {
 	m, ok := r.spare(rng)
 	if !ok {
@@ -299,7 +293,6 @@ func (r *appRun) deaths(ctx context.Context, rng *rand.Rand) {
 	r.dead(ctx, rng, m, 2*time.Second+upTo(rng, 5*time.Second))
 }
 
-// beyond breaks more than a minority for a moment.
 func (r *appRun) beyond(ctx context.Context, rng *rand.Rand) {
 	members := rng.Perm(r.j.members)[:r.j.need+rng.IntN(r.j.members-r.j.need+1)]
 	for _, m := range members {
@@ -334,7 +327,6 @@ func (r *appRun) seatsApart(rng *rand.Rand, n int) (seats []int) {
 	return seats
 }
 
-// heard waits for word of a seat.
 func heard(ctx context.Context, ch <-chan struct{}, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -425,7 +417,6 @@ func (r *appRun) rollOut(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// across are the paths from all of these seats to all of these members.
 func across(seats, members []int) (paths [][2]int) {
 	for _, seat := range seats {
 		for _, m := range members {

@@ -32,7 +32,6 @@ import (
 
 const appEnv = "REDQUORUM_APPLICATION"
 
-// appOrders are what a process is told at its start.
 type appOrders struct {
 	Process int
 	Seed    uint64
@@ -46,7 +45,6 @@ type appOrders struct {
 	Rare    []string
 }
 
-// appSeat is a place for one client after the other.
 type appSeat struct {
 	Seat    int
 	URLs    []string
@@ -84,7 +82,6 @@ type appEvent struct {
 	Said    []string      `json:"q,omitempty"` // by each member, of a call that failed: see saidOf
 }
 
-// appCommand is what a process is told while it runs.
 type appCommand struct {
 	Do       string // adopt, close, open, take, force, quit
 	Seat     int
@@ -99,7 +96,6 @@ type appCommand struct {
 	Entry    time.Duration `json:",omitempty"`
 }
 
-// application is the process.
 type application struct {
 	appOrders
 	seats    []*seat
@@ -112,7 +108,6 @@ type application struct {
 	enc *json.Encoder
 }
 
-// seat is one client after the other.
 type seat struct {
 	app *application
 	appSeat
@@ -180,7 +175,6 @@ func (app *application) say(e appEvent) {
 	_ = app.out.Flush()
 }
 
-// obey does what the parent says.
 func (app *application) obey(ctx context.Context, work *sync.WaitGroup, rng *rand.Rand) {
 	in := bufio.NewReader(os.Stdin)
 	for {
@@ -299,7 +293,6 @@ func (s *seat) open(rng *rand.Rand, x appCommand) {
 	s.app.say(appEvent{Kind: "open", Seat: s.Seat, Client: n, Since: opened, TTL: x.MaxTTL, Entry: x.Entry})
 }
 
-// close closes the client, however busy it is.
 func (s *seat) close() {
 	s.turn.Lock()
 	defer s.turn.Unlock()
@@ -318,7 +311,6 @@ func (s *seat) close() {
 	s.mu.Unlock()
 }
 
-// turns closes and opens as the parent says.
 func (s *seat) turns(ctx context.Context) {
 	rng := rand.New(rand.NewPCG(s.app.Seed, uint64(s.Seat)<<8+254))
 	for {
@@ -390,7 +382,6 @@ func (s *seat) watch(ctx context.Context) {
 	}
 }
 
-// held is a lease that a worker has.
 type held struct {
 	s       *seat
 	attempt uint64
@@ -408,7 +399,6 @@ type held struct {
 	ended   atomic.Int64 // when its context ended; 0: it has not
 }
 
-// kindOf names an error in the words of the package.
 func kindOf(err error) string {
 	for _, x := range []struct {
 		err  error
@@ -468,7 +458,6 @@ func (h *held) event(kind string, client int) appEvent {
 	return appEvent{Kind: kind, Seat: h.s.Seat, Client: client, Attempt: h.attempt, Name: h.name, TTL: h.ttl, Sort: h.sort, Fixed: h.fixed}
 }
 
-// failed tells that a call did not get the lock.
 func (h *held) failed(client int, err error) {
 	e := h.event("fail", client)
 	e.TTL, e.Error, e.Said = 0, kindOf(err), saidOf(err)
@@ -487,7 +476,6 @@ func (h *held) granted(lease *redlock.Lease, how string, client int) {
 	h.s.app.say(e)
 }
 
-// take books the lease.
 func (h *held) take(lease *redlock.Lease) {
 	h.lease = lease
 	h.watch(lease)
@@ -499,7 +487,6 @@ func (h *held) watch(g grip) {
 	context.AfterFunc(g.Context(), func() { h.ended.Store(judge.Now()) })
 }
 
-// valid tells the validity if it has moved.
 func (h *held) valid() {
 	for _, part := range h.parts {
 		part.valid()
@@ -565,7 +552,6 @@ func (h *held) late(ctx context.Context, now, until, slack, began int64, how str
 	}
 }
 
-// unlock tells the end of what was believed.
 func (h *held) unlock() {
 	if h == nil || h.over {
 		return
@@ -605,7 +591,6 @@ func (h *held) handoff() {
 	h.s.app.say(appEvent{Kind: "handoff", Seat: h.s.Seat, Attempt: h.attempt, Name: h.name, Text: x.Secret()})
 }
 
-// adopt takes over a lease of another process.
 func (s *seat) adopt(ctx context.Context, rng *rand.Rand, text string) {
 	x, err := redlock.ParseHandoff(text)
 	if err != nil {
@@ -732,7 +717,6 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 	}
 }
 
-// again takes the lock as an owner, and takes it again.
 func (s *seat) again(ctx context.Context, rng *rand.Rand, c *redlock.Client, sort, name string, ttl time.Duration) {
 	if sort == leaderLock { // a leader is not elected again
 		sort = plainLock
@@ -791,7 +775,6 @@ func (s *seat) do(ctx context.Context, rng *rand.Rand, c *redlock.Client, sort, 
 	}
 }
 
-// force takes the lock from whoever is seen to hold it.
 func (s *seat) force(ctx context.Context, c *redlock.Client, name string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

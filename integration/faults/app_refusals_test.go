@@ -61,7 +61,6 @@ func lasts(begin func(testing.TB, *redistest.Real) func()) func(testing.TB, *red
 	return func(t testing.TB, s *redistest.Real, _ time.Duration) func() { return begin(t, s) }
 }
 
-// setting changes a setting of a server, and changes it back.
 func setting(name, value, back string) func(testing.TB, *redistest.Real, time.Duration) func() {
 	return lasts(func(t testing.TB, s *redistest.Real) func() {
 		admin(t, s, "CONFIG", "SET", name, value)
@@ -69,7 +68,6 @@ func setting(name, value, back string) func(testing.TB, *redistest.Real, time.Du
 	})
 }
 
-// replica makes a server one of a master that is not there.
 func replica(t testing.TB, s *redistest.Real) func() {
 	admin(t, s, "REPLICAOF", "127.0.0.1", "1")
 	return func() { admin(t, s, "REPLICAOF", "NO", "ONE") }
@@ -136,7 +134,6 @@ func paused(what string) func(testing.TB, *redistest.Real, time.Duration) func()
 	}
 }
 
-// refusals are rows of the plan: one of the table each.
 func (r *appRun) refusals() (all []trouble) {
 	for _, x := range appRefusals {
 		all = append(all, trouble{2, x.name, func(ctx context.Context, rng *rand.Rand) { r.refusing(ctx, rng, x) }})
@@ -219,7 +216,6 @@ func (r *appRun) voteAgain(ctx context.Context, members []int, after string) {
 	}
 }
 
-// refusalPlay is one time that a row was played.
 type refusalPlay struct {
 	name   string
 	from   int64
@@ -237,7 +233,6 @@ type refusedMember struct {
 	voters   []client // at each seat, for which the member voted; zero: it did not
 }
 
-// client is one of those at a seat.
 type client struct{ process, number int }
 
 // refuses tells that members begin to refuse. They have just been told to be unwell.
@@ -261,14 +256,12 @@ func (j *appJudge) refuses(members []int, x appRefusal) {
 	}
 }
 
-// accepts tells that a member has ended to refuse.
 func (j *appJudge) accepts(m int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.refused[m].to = judge.Now()
 }
 
-// feels takes word of requests that ended with an error.
 func (j *appJudge) feels(e appEvent) {
 	j.kinds[e.Text] += int(e.Token)
 	for _, op := range e.Said {
@@ -338,7 +331,6 @@ func (j *appJudge) onlyRefused(m int, n *refusedMember) bool {
 	return s.on == 0 && s.until < n.to+slack
 }
 
-// keeps counts a lease that was given back.
 func (j *appJudge) keeps(b *belief, now int64) {
 	for m := range j.members {
 		n := j.refused[m]
@@ -349,7 +341,6 @@ func (j *appJudge) keeps(b *belief, now int64) {
 	j.kept++
 }
 
-// wordOf is the first word of a member's own error.
 func wordOf(err error) string {
 	var reply *member.ReplyError
 	if !errors.As(err, &reply) {
@@ -380,7 +371,6 @@ func saidOf(err error) (said []string) {
 	return said
 }
 
-// ears hear what comes of each request of a client.
 type ears struct{ s *seat }
 
 func (e ears) Request(_ context.Context, x redlock.Request) {
@@ -421,7 +411,6 @@ type refusedRequests struct {
 	keeping []string
 }
 
-// tellRefused tells what was refused since it was told last.
 func (s *seat) tellRefused() {
 	s.mu.Lock()
 	all := s.refused

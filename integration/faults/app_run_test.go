@@ -29,7 +29,6 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
-// appRun is a run of the random application: servers, paths, processes, and the judge.
 type appRun struct {
 	t       testing.TB
 	j       *appJudge
@@ -56,7 +55,6 @@ type appUse struct {
 	goroutines int64
 }
 
-// appProcess is a process as its parent sees it.
 type appProcess struct {
 	number int
 	slot   int
@@ -122,7 +120,6 @@ func (r *appRun) listen(seat, m int) {
 	})
 }
 
-// spawn starts a process in a slot.
 func (r *appRun) spawn(place int) {
 	o := r.orders
 	r.mu.Lock()
@@ -206,7 +203,6 @@ func (r *appRun) nextOf(kind string, seat int, name string) <-chan struct{} {
 	return ch
 }
 
-// handOver gives a lease to a seat of another process.
 func (r *appRun) handOver(p *appProcess, e appEvent) {
 	if owner := ownerIn(e.Text); owner != "" {
 		r.j.mu.Lock()
@@ -223,7 +219,6 @@ func (r *appRun) handOver(p *appProcess, e appEvent) {
 	r.tell(to, appCommand{Do: "adopt", Text: e.Text})
 }
 
-// ownerIn is the owner's name in a handoff.
 func ownerIn(text string) string {
 	_, body, _ := strings.Cut(text, ".")
 	raw, err := base64.RawURLEncoding.DecodeString(body)
@@ -236,7 +231,6 @@ func ownerIn(text string) string {
 	return w.Owner
 }
 
-// at is the process at a seat.
 func (r *appRun) at(seat int) *appProcess {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,7 +247,6 @@ func (r *appRun) tell(seat int, x appCommand) {
 	}
 }
 
-// kill ends a process as SIGKILL does.
 func (r *appRun) kill(p *appProcess) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,7 +279,6 @@ func (r *appRun) resume(p *appProcess) {
 	r.j.resumed(p.number)
 }
 
-// quit closes all clients of a process, and ends it.
 func (r *appRun) quit(p *appProcess) bool {
 	r.tell(p.seats[0], appCommand{Do: "quit"})
 	select {
@@ -326,7 +318,6 @@ for i = 2, #ARGV, 3 do
 end
 return out`
 
-// left lists what a client has at a member.
 func (r *appRun) left(ctx context.Context, m int, uuid string) (out []string, err error) {
 	args := []string{"EVAL", leftScript, "0", uuid}
 	for _, name := range slices.Concat(appHot, appWarm, appLong, appRare) {

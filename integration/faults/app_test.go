@@ -115,7 +115,6 @@ func TestFaultsRandomApplication(t *testing.T) {
 	}
 }
 
-// watch looks at the clock until ctx ends.
 func (r *appRun) watch(ctx context.Context) {
 	const beat = 50 * time.Millisecond
 	tick := time.NewTicker(beat)
@@ -137,7 +136,6 @@ func (r *appRun) watch(ctx context.Context) {
 	}
 }
 
-// notEnded finds processes that ended though nobody killed them.
 func (r *appRun) notEnded() {
 	r.mu.Lock()
 	all := slices.Clone(r.slots)
@@ -160,7 +158,6 @@ func (r *appRun) notEnded() {
 	}
 }
 
-// sample looks at what is in use, every so often.
 func (r *appRun) sample(ctx context.Context, every time.Duration) (samples []appSample) {
 	for {
 		pause(ctx, every)
@@ -183,7 +180,6 @@ func (r *appRun) sample(ctx context.Context, every time.Duration) (samples []app
 	}
 }
 
-// tellNow tells every minute how far it is.
 func (r *appRun) tellNow(ctx context.Context) {
 	for {
 		pause(ctx, time.Minute)
@@ -233,7 +229,6 @@ func (r *appRun) finish() (whole bool) {
 	return whole
 }
 
-// end kills what still runs.
 func (r *appRun) end() {
 	r.mu.Lock()
 	all := slices.Clone(r.slots)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// appSample is what was in use at a moment of a run.
 type appSample struct {
 	after  time.Duration
 	grants int
@@ -21,7 +20,6 @@ type appSample struct {
 // appUses are columns of the CSV file: of the process that lives as long as the run, and of all members.
 var appUses = [...]string{"rss_mib", "heap_mib", "goroutines", "connections", "keys"}
 
-// asCSV writes the samples of a run.
 func asCSV(samples []appSample) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seconds,grants,%s\n", strings.Join(appUses[:], ","))

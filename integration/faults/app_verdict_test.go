@@ -41,7 +41,6 @@ func newHearing(t *testing.T) *hearing {
 	return h
 }
 
-// at is a time of the history.
 func (h *hearing) at(ms int) int64 { return h.zero + int64(ms)*int64(time.Millisecond) }
 
 // tell tells an event of a seat, with what all events have.
@@ -59,7 +58,6 @@ func (h *hearing) tell(seat, ms int, e appEvent) {
 	h.hear(seat+1, e)
 }
 
-// holds tells a grant, and its end.
 func (h *hearing) holds(seat int, attempt, token uint64, from, to int, sort string) {
 	owner := string(rune('a'+seat)) + string(rune('0'+attempt))
 	h.tell(seat, from, appEvent{
@@ -75,7 +73,6 @@ func (h *hearing) ends(seat int, attempt uint64, ms int) {
 	h.tell(seat, ms, appEvent{Kind: "end", Attempt: attempt, Text: "unlock", Until: h.at(ms + 1000), Back: h.at(ms + 1)})
 }
 
-// becomesReader tells of a downgrade of what holds told of.
 func (h *hearing) becomesReader(seat int, was, attempt, token uint64, ms int, owner string) {
 	h.tell(seat, ms, appEvent{
 		Kind: "downgraded", Attempt: attempt, Was: was, Token: token, Owner: owner, Sort: downgraded, Shared: true,
@@ -83,7 +80,6 @@ func (h *hearing) becomesReader(seat int, was, attempt, token uint64, ms int, ow
 	})
 }
 
-// only requires that the judge found this, and nothing else.
 func (h *hearing) only(kind string, n int) {
 	h.t.Helper()
 	want := map[string]int{}
@@ -164,13 +160,11 @@ func TestJudgeOfReadersAndWriters(t *testing.T) {
 	}
 }
 
-// lost tells of a lease that was granted at from, and lost at to.
 func (h *hearing) lost(seat, from, to int, fixed bool) {
 	h.tell(seat, from, appEvent{Kind: "grant", Client: 1, Attempt: 1, Token: 1, Owner: "a", Sort: plainLock, Until: h.at(from + 1000)})
 	h.tell(seat, to, appEvent{Kind: "end", Client: 1, Attempt: 1, Text: "lost", Fixed: fixed, Until: h.at(to), Back: h.at(to + 1)})
 }
 
-// refusing begins a refusal at some members.
 func (h *hearing) refusing(x appRefusal, members ...int) {
 	for _, m := range members {
 		h.server(m, true)
@@ -219,7 +213,6 @@ func TestJudgeOfRefusals(t *testing.T) {
 	}
 }
 
-// adopted tells of a lease that is handed off, and adopted n times, one after the other.
 func (h *hearing) adopted(n int) {
 	h.tell(0, 0, appEvent{Kind: "grant", Attempt: 1, Token: 1, Owner: "a", Sort: plainLock, Until: h.at(1000)})
 	h.tell(0, 10, appEvent{Kind: "end", Attempt: 1, Text: "handoff", Until: h.at(1000), Back: h.at(11)})
@@ -366,7 +359,6 @@ func TestJudgeFindsWhatReadersLeave(t *testing.T) {
 	require.Greater(t, until, 50*time.Second)
 }
 
-// hashOf is how an owner is told.
 func hashOf(owner string) string {
 	sum := sha1.Sum([]byte(owner))
 	return hex.EncodeToString(sum[:])[:6]

@@ -38,7 +38,6 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 4))
 }
 
-// open opens a client, which ends with the test.
 func open(t testing.TB, cluster *redistest.Cluster, configure func(*redlock.Config)) *redlock.Client {
 	t.Helper()
 	var config redlock.Config
@@ -49,7 +48,6 @@ func open(t testing.TB, cluster *redistest.Cluster, configure func(*redlock.Conf
 	return c
 }
 
-// voting waits until n members vote for this client.
 func voting(t testing.TB, c *redlock.Client, n int, patience time.Duration) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -68,7 +66,6 @@ type later struct{ c *redlock.Client }
 
 func (l later) String() string { return fmt.Sprint(l.c.Members()) }
 
-// lasting are the keys that a member keeps for good.
 var lasting = []string{"redquorum:tokens", "redquorum:boot", "redquorum:quarantine"}
 
 // admin executes a command at a member, beside all paths.

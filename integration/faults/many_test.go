@@ -115,7 +115,6 @@ func parallel[T any](t testing.TB, all []T, f func(i int, x *T) error) {
 	}
 }
 
-// footprint counts goroutines and the bytes that are in use.
 func footprint() (goroutines int, heap uint64) {
 	runtime.GC()
 	runtime.GC()

@@ -85,7 +85,6 @@ func Example_bbolt() {
 	// fence: stale token 33 for "invoice:42": 34 has been accepted
 }
 
-// boltRows is the recipe as a storage.
 type boltRows struct{ Bolt }
 
 func (b boltRows) Get(_ context.Context, resource string) (value string, err error) {

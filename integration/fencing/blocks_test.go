@@ -77,7 +77,6 @@ func TestGoOfDocumentsRunsInAModuleOutside(t *testing.T) {
 	}
 }
 
-// imports are those of a text that has none.
 func imports(text string) (all string) {
 	for name, path := range imported {
 		if regexp.MustCompile(`\b` + name + `\.[A-Z]`).MatchString(text) {

@@ -104,7 +104,6 @@ func stale(resource string, token uint64, item map[string]types.AttributeValue) 
 	return fmt.Errorf("damaged token of %q", resource)
 }
 
-// dynamoRows is the recipe as a storage.
 type dynamoRows struct {
 	Dynamo
 	data string

@@ -29,7 +29,6 @@ import (
 // that of a way that does not lead there.
 type end func(ctx context.Context, run func(statement string) error) error
 
-// want runs a statement that must fail.
 func want(run func(string) error, statement string) error {
 	if run(statement) == nil {
 		return errors.New("no error: " + statement)

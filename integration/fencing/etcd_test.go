@@ -53,7 +53,6 @@ func (e Etcd) Check(ctx context.Context, resource string, token uint64) error {
 	return e.Write(ctx, resource, token)
 }
 
-// etcdRows is the recipe as a storage.
 type etcdRows struct{ Etcd }
 
 // Get is linearizable, as reads of etcd are unless WithSerializable says otherwise.

@@ -28,7 +28,6 @@ import (
 
 const holderEnv = "REDQUORUM_HOLDER"
 
-// terms are what a holder begins with.
 type terms struct {
 	URLs []string // of the members
 	TTL  time.Duration
@@ -36,7 +35,6 @@ type terms struct {
 	At   string // where that storage is
 }
 
-// order is a line to a holder.
 type order struct {
 	Do  string        // see the constants
 	N   int           // the number of the order
@@ -52,7 +50,6 @@ const (
 	doFree = "free" // stay no longer, and never again
 )
 
-// report is a line from a holder.
 type report struct {
 	What  string // see the constants
 	N     int    `json:",omitempty"` // of isIdle: the order that it answers
@@ -71,7 +68,6 @@ const (
 	isBroken   = "broken"   // it has met what must not be
 )
 
-// holder is the process itself.
 type holder struct {
 	terms
 	client  *redlock.Client
@@ -140,7 +136,6 @@ func (h *holder) obey() {
 
 func (h *holder) say(r report) { _ = h.out.Encode(r) }
 
-// next waits for something to do.
 func (h *holder) next() order {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,7 +148,6 @@ func (h *holder) next() order {
 	return h.task
 }
 
-// staying waits for doGo or doFree, after doHold.
 func (h *holder) staying(token uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,5 +208,4 @@ func (h *holder) add(o order, lease *redlock.Lease) error {
 	return h.fixture.Storage.Put(ctx, o.Set, lease.Token(), value, nil)
 }
 
-// element is what the holder of a token adds.
 func element(token uint64) string { return strconv.FormatUint(token, 36) }

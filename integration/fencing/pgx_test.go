@@ -23,7 +23,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// pgxRows is a storage: a row of data for each resource.
 type pgxRows struct {
 	*database
 	pool  *pgxpool.Pool
@@ -65,7 +64,6 @@ func (d *database) pool(t testing.TB, change ...func(*pgxpool.Config)) *pgxpool.
 	return pool
 }
 
-// overPgx has the tables already.
 func (d *database) overPgx(t testing.TB) fencetest.Fixture {
 	db := d.connect(t)
 	pool := d.pool(t)
@@ -375,7 +373,6 @@ func stepOf(t *testing.T, err error) fence.Step {
 	return s.Step
 }
 
-// failed says that an error has a step and a cause.
 func failed(t *testing.T, err error, step fence.Step, cause error) {
 	t.Helper()
 	assert.Equal(t, step, stepOf(t, err))

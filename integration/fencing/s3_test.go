@@ -72,7 +72,6 @@ func bodyOf(resource, state string) []byte {
 	return body
 }
 
-// states is the guard as a storage.
 type states struct {
 	*fenceobj.Guard
 	store *fences3.Store

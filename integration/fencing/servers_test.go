@@ -39,7 +39,6 @@ type database struct {
 	source  string       // what open gives the driver
 }
 
-// each runs a test on every kind of database, side by side.
 func each(t *testing.T, test func(t *testing.T, d *database)) {
 	for name, start := range map[string]func(testing.TB) *database{"PostgreSQL": postgres, "PgBouncer": pgbouncer, "MariaDB": mariadb, "MySQL": mysql8, "SQLite": sqlite} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +74,6 @@ func (s *shared) take(t testing.TB) *dbtest.Server {
 	return s.s
 }
 
-// TestMain ends the servers.
 func TestMain(m *testing.M) {
 	m.Run()
 	for _, s := range []*shared{oneOfPostgres, oneOfMariaDB, oneOfMySQL, oneOfVersityGW, oneOfEtcd, oneOfDynamoDB} {
@@ -134,7 +132,6 @@ func created(t testing.TB, driver, source, statement string) {
 	require.NoError(t, rt.Err(db.ExecContext(t.Context(), statement)))
 }
 
-// answering waits until a server that has started answers.
 func answering(t testing.TB, db *sql.DB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -154,7 +151,6 @@ func answering(t testing.TB, db *sql.DB) {
 	}
 }
 
-// connect opens the database, which answers. It is closed with the test.
 func (d *database) connect(t testing.TB) *sql.DB {
 	t.Helper()
 	db := rt.Must(d.open())(t)
@@ -163,7 +159,6 @@ func (d *database) connect(t testing.TB) *sql.DB {
 	return db
 }
 
-// guard makes a guard with a table, and a table of data.
 func (d *database) guard(t testing.TB, db *sql.DB, options ...fencesql.Option) *fencesql.Guard {
 	t.Helper()
 	g := rt.Must(fencesql.New(db, d.dialect, options...))(t)
@@ -190,14 +185,12 @@ func (d *database) guard(t testing.TB, db *sql.DB, options ...fencesql.Option) *
 	return g
 }
 
-// ready is a guard and a storage over a connection of their own.
 func (d *database) ready(t testing.TB) (*sql.DB, *fencesql.Guard, rows, context.Context) {
 	db := d.connect(t)
 	g := d.guard(t, db)
 	return db, g, rows{d, db, g}, t.Context()
 }
 
-// put is the statement that writes a row of data.
 func (d *database) put() string {
 	switch d.dialect {
 	case fencesql.PostgreSQL:
@@ -208,7 +201,6 @@ func (d *database) put() string {
 	return "INSERT INTO data VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 }
 
-// get is the statement that reads one.
 func (d *database) get() string {
 	if d.dialect == fencesql.PostgreSQL {
 		return "SELECT value FROM data WHERE name = $1"

@@ -19,7 +19,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// rows is a storage: a row of data for each resource.
 type rows struct {
 	*database
 	db    *sql.DB
@@ -53,7 +52,6 @@ func (r rows) Overwrite(ctx context.Context, resource, value string) error {
 	}
 }
 
-// fixture is a guard with data, in tables that are empty.
 func (d *database) fixture(t *testing.T) fencetest.Fixture {
 	db := d.connect(t)
 	g := d.guard(t, db)

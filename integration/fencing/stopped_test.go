@@ -43,7 +43,6 @@ type process struct {
 	result map[uint64]string // by token: isAccepted, isRefused, isDoubtful
 }
 
-// troop is all holders.
 type troop struct {
 	t   testing.TB
 	all []*process
@@ -84,7 +83,6 @@ func muster(t testing.TB, o terms) *troop {
 	return tr
 }
 
-// listen hears reports until the process ends.
 func (tr *troop) listen(p *process, out io.Reader) {
 	defer close(p.done)
 	lines := bufio.NewScanner(out)
@@ -163,7 +161,6 @@ func (tr *troop) awaitIdle() {
 	})
 }
 
-// order gives an order to some holders.
 func (tr *troop) order(o order, to ...*process) {
 	tr.t.Helper()
 	tr.orders++
@@ -195,7 +192,6 @@ func (tr *troop) run(set string, use fencetest.Use) {
 	tr.order(tr.task, tr.all...)
 }
 
-// rest ends what run began, and counts.
 func (tr *troop) rest(f fencetest.Fixture) fencetest.SetResult {
 	tr.t.Helper()
 	tr.calm()
@@ -223,7 +219,6 @@ func (tr *troop) stop(p *process) (resume func()) {
 	return func() { require.NoError(tr.t, unix.Kill(p.cmd.Process.Pid, unix.SIGCONT)) }
 }
 
-// result waits for what becomes of a token.
 func (tr *troop) result(p *process, token uint64) (what string) {
 	tr.t.Helper()
 	tr.await(fmt.Sprintf("the result of token %d", token), func() bool {
@@ -300,7 +295,6 @@ func (tr *troop) anywhere() {
 	resume()
 }
 
-// volume is how much a run does.
 type volume struct {
 	accepted int // additions of the guarded set, at least
 	stops    int // of each kind
@@ -363,7 +357,6 @@ func stopped(t *testing.T, kind string, v volume) {
 	require.GreaterOrEqual(t, guarded.Refused, v.stops, "stale writes")
 }
 
-// voting waits until all members vote.
 func voting(t testing.TB, c *redlock.Client) {
 	t.Helper()
 	require.Eventually(t, func() bool {

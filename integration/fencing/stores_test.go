@@ -48,7 +48,6 @@ func openSQL(driver string, dialect fencesql.Dialect) func(t testing.TB, at stri
 	}
 }
 
-// files has a file for each resource.
 type files struct {
 	guard *fencefile.Guard
 	dir   string

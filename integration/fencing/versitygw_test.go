@@ -53,7 +53,6 @@ func (s *versity) store() *fences3.Store {
 	return fences3.New(s3Client("http://versitygw", s.transport()), s.bucket)
 }
 
-// behind is the store behind a proxy.
 func (s *versity) behind(t *testing.T, change func(r *http.Request) error) *fences3.Store {
 	at := &url.URL{Scheme: "http", Host: "versitygw"}
 	proxy := &httputil.ReverseProxy{

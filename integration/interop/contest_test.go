@@ -190,7 +190,6 @@ func nothingLeft(t *testing.T, cluster *redistest.Cluster, allowed ...string) {
 	}, time.Minute, 100*time.Millisecond, "left behind: %v", &left)
 }
 
-// worker is a command of ours.
 func worker(t *testing.T, program string, i int, key string, urls []string, more ...string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), program, append([]string{fmt.Sprint("p", i), key, strings.Join(urls, ",")}, more...)...)
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// told judges holds in the order in which they are told.
 func told(all []Hold) (v Verdict) {
 	s := Stream{Keep: time.Minute}
 	for _, h := range all {

@@ -127,7 +127,6 @@ func loadPackages(t *testing.T, list []change) map[string]*checked {
 	return dirs
 }
 
-// check type-checks the package with the texts of some files replaced.
 func (c *checked) check(texts map[string]string) error {
 	var all []*ast.File
 	for name, f := range c.files {
@@ -144,7 +143,6 @@ func (c *checked) check(texts map[string]string) error {
 	return err
 }
 
-// files writes a small module into a folder of its own.
 func files(t *testing.T, texts map[string]string) (dir string) {
 	dir = t.TempDir()
 	for name, text := range texts {

@@ -19,7 +19,6 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// told executes a command that the server may not refuse.
 func told(t *testing.T, r interface {
 	Do(ctx context.Context, args ...string) (any, error)
 }, args ...string) any {

@@ -74,7 +74,6 @@ func TestTablesNameTestsThatAreThere(t *testing.T) {
 	}
 }
 
-// A module with each sort of test.
 func small(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -92,7 +91,6 @@ func small(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 }
 
-// results are how the tests in events ended.
 func results(t *testing.T, events string) (out []string) {
 	t.Helper()
 	for line := range strings.Lines(events) {

@@ -66,7 +66,6 @@ func start(t *testing.T, task func(), opts ...gocron.SchedulerOption) *process {
 
 func nothing() {}
 
-// runs has the job of a process run now.
 func runs(t *testing.T, p *process) {
 	t.Helper()
 	require.NoError(t, p.job.RunNow())
@@ -79,7 +78,6 @@ func runs(t *testing.T, p *process) {
 	}
 }
 
-// skips has a process try to run the job while another one has it.
 func skips(t *testing.T, p *process) {
 	t.Helper()
 	require.NoError(t, p.job.RunNow())
@@ -93,7 +91,6 @@ func skips(t *testing.T, p *process) {
 	}
 }
 
-// released waits until the lock of the job is free.
 func released(t *testing.T, c *redlock.Client, name string) {
 	t.Helper()
 	ctx := rt.Within(t, time.Minute)

@@ -84,7 +84,6 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 	})
 }
 
-// slow is an election that takes a while to say who leads.
 type slow struct{ asked atomic.Int32 }
 
 func (s *slow) Leader(ctx context.Context) (redlock.Leader, error) {

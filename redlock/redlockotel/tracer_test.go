@@ -49,7 +49,6 @@ func attributes(all []attribute.KeyValue) map[string]string {
 	return out
 }
 
-// must ends the test unless err is nil, or what is wanted.
 func must(t *testing.T, err error, want ...error) {
 	t.Helper()
 	if len(want) == 0 && err != nil || len(want) > 0 && !errors.Is(err, want[0]) {
@@ -57,7 +56,6 @@ func must(t *testing.T, err error, want ...error) {
 	}
 }
 
-// of returns the spans whose names begin with prefix, in the order of their ends.
 func of(recorder *tracetest.SpanRecorder, prefix string) (out []trace.ReadOnlySpan) {
 	for _, s := range recorder.Ended() {
 		if strings.HasPrefix(s.Name(), prefix) {
@@ -199,7 +197,6 @@ func TestRenewalsThatFailSaySo(t *testing.T) {
 	}
 }
 
-// A wait shows what moved it, and not its heartbeats.
 func TestWakeupsAreEvents(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))))

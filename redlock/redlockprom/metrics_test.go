@@ -111,7 +111,6 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	return registry
 }
 
-// must ends the test unless err is nil, or what is wanted.
 func must(t *testing.T, err error, want ...error) {
 	t.Helper()
 	if len(want) == 0 && err != nil || len(want) > 0 && !errors.Is(err, want[0]) {
@@ -138,7 +137,6 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// count checks that the figures are those of what was done.
 func count(t *testing.T, m *Metrics, registry *prometheus.Registry) {
 	want := `
 # HELP redlock_acquire_total Calls of Lock and TryLock, by outcome: granted, held, no_quorum, expired, canceled, error.

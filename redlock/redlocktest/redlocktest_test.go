@@ -15,7 +15,6 @@ import (
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
-// fake runs a test in a bubble with three members.
 func fake(t *testing.T, test func(t *testing.T, d *redlocktest.Deployment), cfg ...redlock.Config) {
 	t.Helper()
 	inFake(test, cfg...)(t)

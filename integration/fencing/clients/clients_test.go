@@ -101,7 +101,6 @@ var clients = map[string]func(t *testing.T, s redistest.Server) fenceredis.Eval{
 	},
 }
 
-// each runs a test with every client, on one server.
 func each(t *testing.T, test func(t *testing.T, s redistest.Server, eval fenceredis.Eval)) {
 	t.Parallel()
 	s := rt.Real(t, 1).Servers[0]
@@ -113,7 +112,6 @@ func each(t *testing.T, test func(t *testing.T, s redistest.Server, eval fencere
 	}
 }
 
-// strings are the guard as a storage: a string for each resource.
 type strings struct {
 	server redistest.Server
 	guard  *fenceredis.Guard

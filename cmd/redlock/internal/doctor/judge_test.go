@@ -14,7 +14,6 @@ import (
 	"github.com/redquorum/redquorum/node"
 )
 
-// good is a member with which nothing is wrong.
 func good(i int) Facts {
 	start := time.Now()
 	id := fmt.Sprintf("run%d", i)

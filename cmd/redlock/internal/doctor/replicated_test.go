@@ -15,7 +15,6 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
-// withReplica makes of a good server one that has a replica.
 func withReplica(i int, kind node.TargetKind) Facts {
 	f := good(i)
 	f.Kind, f.Addr, f.Lag, f.Repl = kind, f.Member, 15*time.Second, f.Info["master_replid"]

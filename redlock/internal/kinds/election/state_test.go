@@ -40,7 +40,6 @@ func newStage(members int, seed uint64) *stage {
 
 func candidate(n int) string { return fmt.Sprint("candidate ", n) }
 
-// happens plays one event.
 func (s *stage) happens(t *testing.T) {
 	i := s.IntN(len(s.at))
 	m := &s.at[i]

@@ -143,7 +143,6 @@ func digestOf(names ...int8) (d int64) {
 	return d
 }
 
-// with returns a post's records with another one.
 func (p *post) with(name int8, r record) map[int8]record {
 	out := maps.Clone(p.recs)
 	if out == nil {
@@ -436,7 +435,6 @@ func (w *hall) gone(m int, name int8) {
 	w.left[name] = l
 }
 
-// key tells worlds apart.
 func (w *hall) key() explore.Key {
 	b := []byte{byte(w.aborts), byte(w.deaths), byte(w.lost), byte(w.forgets)}
 	// Watches are told apart by whose they are, and whether it is the one that waits.
@@ -483,7 +481,6 @@ func (w *hall) key() explore.Key {
 	return explore.Bytes(b)
 }
 
-// finished: everybody went through its rounds, or was told that there are too many.
 func (w *hall) finished() bool {
 	for _, a := range w.all {
 		if a.count < w.b.rounds && !a.barred {

@@ -99,7 +99,6 @@ type bounds struct {
 	lost                        bool // answers are lost
 }
 
-// client is who arrives or awaits.
 type client struct {
 	*Latch
 	await   bool
@@ -211,7 +210,6 @@ func (w *world) pump(i int) {
 	}
 }
 
-// next are all worlds that one step leads to.
 func (w *world) next(emit func(step explore.Step, n *world)) {
 	for i, c := range w.clients {
 		switch {
@@ -375,7 +373,6 @@ func (w *world) key() explore.Key {
 	return explore.Bytes(b)
 }
 
-// finished: all calls have returned.
 func (w *world) finished() bool {
 	for _, c := range w.clients {
 		if !c.done {
@@ -403,7 +400,6 @@ func (w *world) fresh() (worst int64) {
 	return worst
 }
 
-// explored visits every world within the bounds.
 func explored(b bounds) explore.Found[explore.Step] {
 	return (&explore.World[*world, explore.Step]{
 		Key:  (*world).key,

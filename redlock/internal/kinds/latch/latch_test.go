@@ -30,7 +30,6 @@ func set(members ...int) (out memberset.Set) {
 
 var terms = Terms{Round: 1, Count: 9, Need: 2, Most: 3, Retry: time.Second}
 
-// said is a state of the round of terms.
 func said(sum int64) State { return State{Round: 1, Count: 9, Sum: sum, Digest: sum} }
 
 func TestArrivalIsNotStoredAtAMemberThatForgotMeanwhile(t *testing.T) {
