@@ -73,7 +73,7 @@ func (b *Ballot) Answered(i int, a *Answer) quorum.Vote {
 			past = true
 		default:
 			b.excluded(i, a)
-			m.entryTold(a)
+			b.again[i].entryTold(a)
 		}
 		if a.Place > 0 {
 			b.placeTold(i, a.Place)
@@ -117,14 +117,16 @@ func (b *Ballot) books(i int, a *Answer) bool {
 	}
 	if errors.Is(a.Err, member.ErrOverflow) {
 		m.overflows++
-		m.retry = a.Sent.Add(b.overflowPause(m.overflows))
+		b.askAt(i, a.Sent.Add(b.overflowPause(m.overflows)))
 		return false
 	}
 	m.overflows = 0
 	if a.Outcome != member.Answered {
 		return false
 	}
-	b.silentBefore = b.silentBefore.Without(i)
+	if b.besides != nil {
+		b.silentBefore = b.silentBefore.Without(i)
+	}
 	b.enter(i, a.From.Gen)
 	return true
 }
@@ -143,7 +145,7 @@ func (b *Ballot) measure(i int, a *Answer) {
 func (b *Ballot) granted(i int, a *Answer) {
 	m := &b.m[i]
 	b.namesNext(a.Next, i)
-	m.retry = time.Time{}
+	b.askAt(i, time.Time{})
 	if !b.core.Granted(i, &a.Answer) {
 		// It still does not count, but heartbeats keep it alive: unless it is offered again, nobody ever has it.
 		b.heldAfterGiveUp(i, a)
@@ -178,22 +180,22 @@ func (b *Ballot) Pushed(i int, p Push, st member.State, at time.Time) bool {
 	m := &b.m[i]
 	switch heard {
 	case core.Undated:
-		m.retry = at
+		b.askAt(i, at)
 	case core.Counts:
 		m.found()
 		if b.permits != nil {
 			b.seatTold(i, p.Next)
 		}
 		m.mayYieldAgain()
-		m.retry = time.Time{}
+		b.askAt(i, time.Time{})
 	}
 	return heard == core.Counts
 }
 
 // overflowPause is the pause before a call that did not fit into a member's line is made again: some milliseconds, longer
 // from one time to the next, and another one for each owner, so that a crowd spreads.
-func (b *Ballot) overflowPause(times int) time.Duration {
-	return b.Spread(4*time.Millisecond<<min(times, 5), times) // 128 ms
+func (b *Ballot) overflowPause(times int32) time.Duration {
+	return b.Spread(4*time.Millisecond<<min(times, 5), int(times)) // 128 ms
 }
 
 // Spread returns a part of most, at least a quarter. It differs for each owner, and for each time.

@@ -32,17 +32,24 @@ type Ballot struct {
 	readers bool // wait behind a vote of ours: see ReadersWait
 	poll    poll // while asking or raising
 	start   Start
-	tried   tried
 
-	m     []Voter
+	m   []Voter
+	rtt time.Duration
+
+	permits  *permits // nil unless Terms.Slots
+	*besides          // nil before there is something of it: see more
+}
+
+// besides is what a ballot knows besides when it waits, comes after an attempt in vain, or hears of those that wait. Most attempts
+// have the lock at once, and no memory for it.
+type besides struct {
+	again []again // by member
+
 	next  []named // waiters that members named as the next in line, in order of hearing
 	heard []named // waiters that announced themselves
-	rtt   time.Duration
 
-	// While waiting.
+	left
 	asked          time.Time     // last submission of wait to all
-	notBefore      time.Time     // do not ask before: a former attempt found that asking was in vain
-	silentBefore   memberset.Set // members that did not answer then, until they do
 	unheard        memberset.Set // members that could not be asked, or did not answer, when the attempt ended for want of a majority
 	notListening   memberset.Set // members that could not be waited at: they are asked when they can be
 	listenAgain    memberset.Set // members that can be waited at again, and have not been asked since
@@ -50,38 +57,49 @@ type Ballot struct {
 	heartbeat      time.Time     // next heartbeat
 	heartbeatEvery time.Duration // from the last one, see pace; 0: none was sent
 	split          time.Time     // when to yield, if still no majority; zero: no split seen
-	noQuorumSince  time.Time     // since when fewer than a majority could be asked; zero: not so
 
 	shared  *shared  // nil unless Terms.Shared
 	tickets *tickets // nil before a member has told a place
-	permits *permits // nil unless Terms.Slots
+}
+
+// again is when a member is asked again, and what for.
+type again struct {
+	retry time.Time     // when its lock ends by its own word: worth asking then
+	lives time.Duration // of the entry there, as it said last; 0: Terms.Entry
+	ear   uint64        // State.Ear when it could be waited at last
+	// A holder of the lock has wished for the vote since it was yielded last: no answer to that says that it is kept.
+	wished bool
+}
+
+// more makes room for what the ballot knows besides.
+func (b *Ballot) more() *besides {
+	if b.besides == nil {
+		b.besides = &besides{again: make([]again, len(b.m))}
+	}
+	return b.besides
 }
 
 // Room is the memory of the members of an attempt. A caller provides it, and looks into none.
 type Room struct {
-	Votes  []core.Voter
-	Voters []Voter
+	Votes   []core.Voter
+	Voters  []Voter
+	besides *besides // of a search alone
 }
 
 // NewRoom makes one for some members.
-func NewRoom(members int) Room { return Room{make([]core.Voter, members), make([]Voter, members)} }
+func NewRoom(members int) Room { return Room{make([]core.Voter, members), make([]Voter, members), nil} }
 
 // Voter is one member, as an attempt sees it, besides its vote.
 type Voter struct {
 	yield      yield
 	lastAnswer lastAnswer
 	left       releaseAnswer
-	// A holder of the lock has wished for the vote since it was yielded last: no answer to that says that it is kept.
-	wished bool
 
-	sent      int32         // calls submitted that may have reached it: it is owed a release
-	pending   int32         // acquire and wait calls without an answer
-	since     time.Time     // submission of the oldest of those, at most
-	retry     time.Time     // when its lock ends by its own word: worth asking then
-	overflows int           // calls in a row that did not fit into its line
-	lives     time.Duration // of the entry there, as it said last; 0: Terms.Entry
-	ear       uint64        // State.Ear when it could be waited at last
-	err       error         // why its last call failed, or one of an attempt before: see cause
+	sent      int32     // calls submitted that may have reached it: it is owed a release
+	pending   int32     // acquire and wait calls without an answer
+	overflows int32     // calls in a row that did not fit into its line
+	since     time.Time // submission of the oldest of those without an answer, at most
+	err       error     // why its last call failed, or one of an attempt before: see cause
 }
 
 // yield says how far the giving up of a vote has come.
@@ -133,19 +151,17 @@ func (b *Ballot) Begin(owner string, room Room, t Terms, past Past) {
 	b.owner, b.need, b.m, b.terms, b.part = owner, member.Majority(len(voters)), voters, t, min(t.TTL, t.Entry)
 	b.core.Begin(room.Votes, t.Terms)
 	b.rtt, b.phase, b.start = time.Millisecond, fresh, past.Start
-	b.tried, b.silentBefore, b.notBefore, b.noQuorumSince = past.tried, past.silentBefore, past.notBefore, past.noQuorumSince
-	for i, s := range past.lastAnswers {
-		b.m[i].lastAnswer, b.m[i].err = s.lastAnswer, s.err
+	if past.Start == WaitFirst || t.Slots > 0 {
+		b.more()
 	}
-	switch {
-	case t.Slots > 0:
+	if t.Slots > 0 {
 		b.permits = newPermits(len(voters), &t)
-		b.permits.anew = past.ticket
-	case past.ticket > 0:
-		b.tickets = newTickets(len(voters), past.ticket)
 	}
 	if t.Shared {
-		b.shared = &shared{pauses: make([]pause, len(voters))}
+		b.more().shared = &shared{pauses: make([]pause, len(voters))}
+	}
+	if past.left != nil {
+		b.comesAfter(past.left)
 	}
 }
 
@@ -166,7 +182,10 @@ func Adopt(owner string, room Room, t Terms, token int64) Ballot {
 func (b *Ballot) Successor(t Terms) Ballot {
 	h := New(b.owner, Room{Voters: slices.Clone(b.m)}, t, Past{})
 	h.core = b.core.Clone()
-	h.phase, h.next, h.heard = over, slices.Clone(b.next), slices.Clone(b.heard)
+	if h.phase = over; b.besides != nil {
+		h.more()
+		h.next, h.heard = slices.Clone(b.next), slices.Clone(b.heard)
+	}
 	for i := range h.m {
 		h.m[i].pending = 0 // it has none of its own
 	}
@@ -364,7 +383,7 @@ func (b *Ballot) Status(i int, now time.Time, states []member.State) (Status, er
 		return Votes, nil
 	case m.lastAnswer == failed:
 		return Fails, m.err
-	case b.unheard.Has(i) && (m.lastAnswer == refused || m.lastAnswer == refusedBefore): // before that, or since: it is not why it ended
+	case b.besides != nil && b.unheard.Has(i) && (m.lastAnswer == refused || m.lastAnswer == refusedBefore): // before that, or since: it is not why it ended
 		return Silent, nil
 	case m.lastAnswer == refused:
 		return Refuses, nil

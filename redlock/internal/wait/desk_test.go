@@ -362,7 +362,7 @@ func (c *clerk) event(lastAnswer string) string {
 	case "succeeds":
 		past := c.Past()
 		c.begin(c.args[0], past)
-		return fmt.Sprintf("%s notyet %s doubts %s", [...]string{"ask", "wait", "try"}[past.Start], c.ms(past.notBefore), members(past.silentBefore))
+		return fmt.Sprintf("%s notyet %s doubts %s", [...]string{"ask", "wait", "try"}[past.Start], c.ms(past.left.notBefore), members(past.left.silentBefore))
 	case "decided":
 		c.core.Adopt(int64(number(c.args[0])))
 

@@ -24,7 +24,7 @@ func (b *Ballot) hashesHigher(waiter string) bool {
 // excluded books that the lock is another's at member i.
 func (b *Ballot) excluded(i int, a *Answer) {
 	m := &b.m[i]
-	m.retry = a.At.Add(duration.FromMillis(-a.N) + time.Millisecond)
+	b.askAt(i, a.At.Add(duration.FromMillis(-a.N)+time.Millisecond))
 	m.lastAnswer = refused
 	m.found()
 	b.core.Refused(i, a.Server)
@@ -84,8 +84,8 @@ func (b *Ballot) yield(now time.Time) (out []Offer) {
 			continue
 		}
 		out = append(out, Offer{Given: b.core.GiveUp(i, nil, nil), Ticket: b.ticketAt(i)})
-		m.yield, m.wished = yielding, false
-		b.entryShortened(m, now)
+		m.yield, b.again[i].wished = yielding, false
+		b.entryShortened(i, now)
 		m.sent++
 		if m.pending == 0 {
 			m.since = now
@@ -104,7 +104,7 @@ func (b *Ballot) YieldAnswered(i int, a *Answer) quorum.Vote {
 	case !b.books(i, a):
 	case b.core.GivenBack(i, &a.Answer):
 		m.found()
-		if !m.wished {
+		if !b.again[i].wished {
 			m.yield = yieldedBack
 		}
 	case b.core.Token(i) == 0:

@@ -30,7 +30,7 @@ func newTickets(members int, agreed int64) *tickets {
 // placeTold books the place that member i has given to the attempt. Where it is not the agreed one,
 // the attempt asks again at once, with that.
 func (b *Ballot) placeTold(i int, n int64) {
-	if b.tickets == nil {
+	if b.more().tickets == nil {
 		b.tickets = newTickets(len(b.m), 0)
 	}
 	t := b.tickets
@@ -67,7 +67,7 @@ func (b *Ballot) ticket() int64 {
 	if b.permits != nil {
 		return b.permits.anew
 	}
-	if b.tickets == nil {
+	if b.besides == nil || b.tickets == nil {
 		return 0
 	}
 	return b.tickets.agreed

@@ -103,8 +103,8 @@ func TestRefusedReJoinOfAnEarlierMemoryIsNoWish(t *testing.T) {
 
 func TestProbeKnowsTheBallot(t *testing.T) {
 	for what, n := range map[reflect.Type]int{
-		reflect.TypeFor[Ballot](): 28, reflect.TypeFor[Voter](): 12, reflect.TypeFor[poll](): 6,
-		reflect.TypeFor[Past](): 7, reflect.TypeFor[tried](): 3,
+		reflect.TypeFor[Ballot](): 13, reflect.TypeFor[besides](): 14, reflect.TypeFor[Voter](): 8, reflect.TypeFor[again](): 4,
+		reflect.TypeFor[poll](): 6, reflect.TypeFor[left](): 6, reflect.TypeFor[tried](): 3,
 		reflect.TypeFor[permits](): 8, reflect.TypeFor[seat](): 3,
 	} {
 		require.Equal(t, n, what.NumField(), "is a new field of %v in Clone, Shift, AppendKey and AppendVoter?", what)

@@ -243,6 +243,7 @@ func (b *Ballot) backOff(s *Step, now time.Time, states []member.State) bool {
 // listen goes on waiting, with the votes in hand.
 func (b *Ballot) listen(s *Step) {
 	b.phase, b.poll, b.start = waiting, poll{}, WaitFirst
+	b.more()
 	s.Do = Listen
 }
 

@@ -9,8 +9,8 @@ import "time"
 // attempt waiting. What a member has said that fails does not matter: it is asked as soon as it can be.
 func (b *Ballot) pace() (pace time.Duration) {
 	for i := range b.m {
-		if m := &b.m[i]; m.lastAnswer == refused {
-			if left := max(m.lives-b.terms.Entry, b.terms.Entry/3); pace == 0 || left < pace {
+		if b.m[i].lastAnswer == refused {
+			if left := max(b.again[i].lives-b.terms.Entry, b.terms.Entry/3); pace == 0 || left < pace {
 				pace = left
 			}
 		}
@@ -23,21 +23,25 @@ func (b *Ballot) pace() (pace time.Duration) {
 
 // moveHeartbeat moves the heartbeat if an answer has changed the pace.
 func (b *Ballot) moveHeartbeat() {
-	if pace := b.pace(); pace != b.heartbeatEvery && !b.asked.IsZero() {
+	if b.besides == nil || b.asked.IsZero() {
+		return
+	}
+	if pace := b.pace(); pace != b.heartbeatEvery {
 		b.heartbeatEvery, b.heartbeat = pace, b.asked.Add(pace)
 	}
 }
 
 // entryTold books the lifetime that a refusal tells. A member with a long line is not asked when its lock should have ended: of
 // so many waiters, those whose heartbeat is next find that out.
-func (m *Voter) entryTold(a *Answer) {
+func (m *again) entryTold(a *Answer) {
 	if m.lives = a.Lives; m.lives > 0 {
 		m.retry = time.Time{}
 	}
 }
 
 // entryShortened books that a vote is given up. The entry that the attempt gets for it lives for Terms.Entry.
-func (b *Ballot) entryShortened(m *Voter, now time.Time) {
+func (b *Ballot) entryShortened(i int, now time.Time) {
+	m := &b.again[i]
 	if m.lives == 0 {
 		return
 	}

@@ -19,11 +19,16 @@ const (
 
 // Past says how an attempt begins, and what earlier attempts of the same caller have left to it.
 type Past struct {
-	Start         Start
+	Start Start
+	left  *left // nil: nothing
+}
+
+// left is what an attempt leaves to the next one.
+type left struct {
 	tried         tried
-	notBefore     time.Time     // see Ballot
-	silentBefore  memberset.Set // see Ballot
-	noQuorumSince time.Time     // since when fewer than a majority could be asked
+	notBefore     time.Time     // do not ask before: asking was found to be in vain
+	silentBefore  memberset.Set // members that did not answer then, until they do
+	noQuorumSince time.Time     // since when fewer than a majority could be asked; zero: not so
 	ticket        int64         // the caller's, agreed by an earlier attempt; 0: none
 	lastAnswers   []said        // what the members told last
 }
@@ -40,7 +45,23 @@ const tries = 3
 
 // Past returns what the attempt leaves to the next one, after Again.
 func (b *Ballot) Past() Past {
-	return Past{Start: b.start, tried: b.tried, notBefore: b.notBefore, silentBefore: b.silentBefore, noQuorumSince: b.noQuorumSince, ticket: b.ticket(), lastAnswers: b.lastAnswers()}
+	l := b.more().left
+	l.ticket, l.lastAnswers = b.ticket(), b.lastAnswers()
+	return Past{b.start, &l}
+}
+
+// comesAfter begins with what another attempt has left.
+func (b *Ballot) comesAfter(l *left) {
+	b.more().left = *l
+	for i, s := range l.lastAnswers {
+		b.m[i].lastAnswer, b.m[i].err = s.lastAnswer, s.err
+	}
+	switch {
+	case b.permits != nil:
+		b.permits.anew = l.ticket
+	case l.ticket > 0:
+		b.tickets = newTickets(len(b.m), l.ticket)
+	}
 }
 
 // endAttempt ends an attempt that another one may succeed.
@@ -49,7 +70,7 @@ func (b *Ballot) endAttempt(s *Step, why Cause, now time.Time, states []member.S
 		return
 	}
 	b.phase, b.poll = over, poll{}
-	if b.start == TryOnce || !b.tried.allows(why, now, b.terms.GiveUp) {
+	if b.start == TryOnce || !b.more().tried.allows(why, now, b.terms.GiveUp) {
 		s.Do, s.Cause = Lose, why
 		return
 	}

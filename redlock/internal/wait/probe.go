@@ -24,13 +24,28 @@ func (p Probe) Clone() Ballot { return p.CloneInto(Room{}) }
 func (p Probe) CloneInto(room Room) Ballot {
 	b := *p.Ballot
 	b.core, b.m = core.Probe{Votes: &b.core}.CloneInto(room.Votes), append(room.Voters[:0], b.m...)
-	b.next, b.heard = slices.Clone(b.next), slices.Clone(b.heard)
-	b.tickets, b.permits = b.tickets.clone(), b.permits.clone()
+	b.permits = b.permits.clone()
+	if o := p.besides; o != nil {
+		b.besides = room.besides
+		again := append(b.more().again[:0], o.again...)
+		*b.besides = *o
+		b.again, b.next, b.heard, b.tickets = again, slices.Clone(o.next), slices.Clone(o.heard), o.tickets.clone()
+	}
 	return b
 }
 
 // Room is the memory of the members.
-func (p Probe) Room() Room { return Room{p.votes().Voters(), p.m} }
+func (p Probe) Room() Room { return Room{p.votes().Voters(), p.m, p.besides} }
+
+var nothing = besides{again: make([]again, 32)} // a Set has no more
+
+// knows is what the ballot knows besides, perhaps nothing.
+func (p Probe) knows() *besides {
+	if p.besides == nil {
+		return &nothing
+	}
+	return p.besides
+}
 
 func (p Probe) votes() core.Probe { return core.Probe{Votes: &p.core} }
 
@@ -45,13 +60,13 @@ func (p Probe) Next(now time.Time, states []member.State) (s Step) {
 
 // Shift moves everything that has a date.
 func (p Probe) Shift(d time.Duration) {
-	b := p.Ballot
-	all := []*time.Time{&b.poll.sent, &b.asked, &b.heartbeat, &b.split, &b.noQuorumSince, &b.minoritySince}
+	b, o := p.Ballot, p.knows()
+	all := []*time.Time{&b.poll.sent, &o.asked, &o.heartbeat, &o.split, &o.noQuorumSince, &o.minoritySince}
 	local, servers := p.votes().Dates()
 	all = append(all, local...)
 	for i := range b.m {
 		m := &b.m[i]
-		all = append(all, &m.since, &m.retry)
+		all = append(all, &m.since, &o.again[i].retry)
 	}
 	for _, n := range servers {
 		if *n != 0 {
@@ -63,7 +78,7 @@ func (p Probe) Shift(d time.Duration) {
 			*t = t.Add(d)
 		}
 	}
-	if t := b.tickets; t != nil { // a new one is not below the present second
+	if t := o.tickets; t != nil { // a new one is not below the present second
 		shift := func(n *int64) {
 			if *n != 0 {
 				*n += d.Microseconds()
@@ -92,13 +107,13 @@ type Clocks struct {
 //   - off and woken, which AppendMemory writes if members forget.
 //   - shared, and every, which changes in long lines only.
 func (p Probe) AppendKey(out []byte, c Clocks) []byte {
-	b := p.Ballot
+	b, o := p.Ballot, p.knows()
 	out = append(out, byte(b.phase), byte(b.start), bit(b.poll.again)|bit(b.readers)<<1)
-	for _, t := range []time.Time{b.poll.sent, b.heartbeat, b.split, b.minoritySince} {
+	for _, t := range []time.Time{b.poll.sent, o.heartbeat, o.split, o.minoritySince} {
 		out = c.Time(out, t)
 	}
-	if !b.asked.Before(c.Recent) {
-		out = c.Time(out, b.asked)
+	if !o.asked.Before(c.Recent) {
+		out = c.Time(out, o.asked)
 	}
 	out = p.votes().AppendKey(out, b.phase == raising)
 	if p := b.permits; p != nil {
@@ -107,7 +122,7 @@ func (p Probe) AppendKey(out []byte, c Clocks) []byte {
 			out = append(out, byte(slot))
 		}
 	}
-	for _, list := range [][]named{b.next, b.heard} {
+	for _, list := range [][]named{o.next, o.heard} {
 		out = append(out, byte(len(list)))
 		for _, n := range list {
 			out = append(append(out, byte(len(n.owner))), n.owner...)
@@ -124,15 +139,15 @@ func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 	if len(b.m) == 0 {
 		return out
 	}
-	m := &b.m[i]
+	m, o := &b.m[i], p.knows()
 	out = append(out, bit(b.poll.to.Has(i))|bit(b.poll.open.Has(i))<<1|bit(b.poll.yes.Has(i))<<2|bit(b.poll.past.Has(i))<<3,
-		byte(m.yield), bit(m.sent > 0)|bit(m.wished)<<1, byte(m.pending))
+		byte(m.yield), bit(m.sent > 0)|bit(o.again[i].wished)<<1, byte(m.pending))
 	if m.pending > 0 || m.yield == yielding {
 		out = c.Time(out, m.since)
 	}
-	out = c.Time(out, m.retry)
+	out = c.Time(out, o.again[i].retry)
 	out = p.votes().AppendVoter(out, i, c.Time, c.Server, c.Epoch)
-	for _, list := range [][]named{b.next, b.heard} {
+	for _, list := range [][]named{o.next, o.heard} {
 		for _, n := range list {
 			out = append(out, bit(n.by.Has(i)))
 		}
@@ -142,10 +157,10 @@ func (p Probe) AppendVoter(out []byte, i int, c Clocks) []byte {
 		out = core.AppendList(out, s.stillTold)
 		out = append(append(out, byte(len(s.next))), s.next...)
 	}
-	if b.tickets != nil {
-		out = append(out, bit(b.tickets.wrong.Has(i)))
+	if t := o.tickets; t != nil {
+		out = append(out, bit(t.wrong.Has(i)))
 		out = binary.AppendVarint(out, b.ticket()-c.Server)
-		out = binary.AppendVarint(out, b.tickets.places[i]-c.Server)
+		out = binary.AppendVarint(out, t.places[i]-c.Server)
 	}
 	return out
 }
@@ -158,7 +173,8 @@ func (p Probe) AppendMemory(out []byte, i int) []byte {
 	if len(p.m) == 0 {
 		return out
 	}
-	return append(out, byte(p.votes().Generation(i)), bit(p.notListening.Has(i)), bit(p.listenAgain.Has(i)))
+	o := p.knows()
+	return append(out, byte(p.votes().Generation(i)), bit(o.notListening.Has(i)), bit(o.listenAgain.Has(i)))
 }
 
 func bit(b bool) byte {
@@ -216,7 +232,7 @@ func (p Probe) Dated() bool {
 }
 
 // Named counts the waiters that the ballot remembers.
-func (p Probe) Named() int { return len(p.next) + len(p.heard) }
+func (p Probe) Named() int { return len(p.knows().next) + len(p.knows().heard) }
 
 // SetNeed changes how many votes decide.
 func (p Probe) SetNeed(n int) {
@@ -251,6 +267,7 @@ func (p Probe) Believe(i int, v Vote, server int64) {
 func (p Probe) Keep(i int, before *Ballot) {
 	p.votes().Restore(i, &before.core)
 	p.m[i] = before.m[i]
+	p.again[i] = before.again[i]
 	p.m[i].yield = yieldedBack
 }
 

@@ -4,7 +4,7 @@ import "time"
 
 // EndPause ends the pause before a split is followed, and reports whether there was one.
 func (p Probe) EndPause(now time.Time) bool {
-	if p.split.IsZero() || p.permits == nil {
+	if p.permits == nil || p.split.IsZero() {
 		return false
 	}
 	p.split = now

@@ -41,7 +41,7 @@ func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 			Probe{&d.Ballot}.SetPart(15 * time.Millisecond)
 		}
 		if rng.IntN(3) == 0 {
-			d.silentBefore = memberset.Set(rng.IntN(1 << n))
+			d.more().silentBefore = memberset.Set(rng.IntN(1 << n))
 			d.notBefore = d.at(float64(rng.IntN(1000)))
 		}
 		fl := make([][]flight, n)

@@ -90,8 +90,8 @@ func (b *Ballot) refresh(now time.Time, states []member.State) {
 	for i := range b.m {
 		m := &b.m[i]
 		if b.core.Token(i) > 0 && !b.core.Valid(i, now, states) {
-			if b.core.Drop(i); m.retry.IsZero() {
-				m.retry = now // it may be free
+			if b.core.Drop(i); b.again[i].retry.IsZero() {
+				b.askAt(i, now) // it may be free
 			}
 		}
 		if b.shared != nil && m.yield == yieldedBack {
@@ -104,7 +104,7 @@ func (b *Ballot) refresh(now time.Time, states []member.State) {
 // if nobody looked while we did not; in a Redis Cluster, where the slot was then.
 func (b *Ballot) look(states []member.State) (back memberset.Set) {
 	for i := range b.m {
-		m := &b.m[i]
+		m := &b.again[i]
 		if !states[i].Votes || !states[i].Inbox {
 			b.notListening, b.listenAgain = b.notListening.With(i), b.listenAgain.Without(i)
 			continue
@@ -314,9 +314,16 @@ func (b *Ballot) retryAt(states []member.State) (wake time.Time) {
 	return wake
 }
 
+// askAt books when member i is worth asking; zero: it is not.
+func (b *Ballot) askAt(i int, at time.Time) {
+	if b.besides != nil || !at.IsZero() {
+		b.more().again[i].retry = at
+	}
+}
+
 // retryOf is when member i is worth asking by what it said, but for a moment after everybody was asked; zero: it is not.
 func (b *Ballot) retryOf(i int, states []member.State) time.Time {
-	at, floor := b.m[i].retry, b.asked.Add(time.Millisecond)
+	at, floor := b.again[i].retry, b.asked.Add(time.Millisecond)
 	if at.IsZero() || !states[i].Votes {
 		return time.Time{}
 	}
@@ -346,7 +353,7 @@ func (b *Ballot) silence(now time.Time) (wake time.Time) {
 func (b *Ballot) register(s *Step, to memberset.Set, why Why, now time.Time, states []member.State) {
 	for i := range b.m {
 		if to.Has(i) {
-			b.m[i].retry = time.Time{}
+			b.askAt(i, time.Time{})
 		}
 	}
 	b.registerAt(s, to, why, now, states)

@@ -40,12 +40,15 @@ func (b *Ballot) Announced(i int, waiter string, at time.Time) {
 // vote of it is yielded in any case, and the member gives it to the holder.
 func (b *Ballot) Wished(i int, holder string) {
 	b.hear(holder, i)
-	b.m[i].wished = true
+	b.more().again[i].wished = true
 	b.m[i].mayYieldAgain()
 }
 
 // Withdrawn forgets a waiter that has given up. Its name is never used again.
 func (b *Ballot) Withdrawn(waiter string) {
+	if b.besides == nil {
+		return
+	}
 	named := func(n named) bool { return n.owner == waiter }
 	b.next, b.heard = slices.DeleteFunc(b.next, named), slices.DeleteFunc(b.heard, named)
 }
@@ -56,6 +59,7 @@ func (b *Ballot) hear(waiter string, i int) {
 	if !b.others(waiter) {
 		return
 	}
+	b.more()
 	for k := range b.heard {
 		if b.heard[k].owner == waiter {
 			b.heard[k].by = b.heard[k].by.With(i)
@@ -75,6 +79,7 @@ func (b *Ballot) namesNext(waiter string, i int) {
 		return
 	}
 	by := memberset.Set(0).With(i)
+	b.more()
 	b.next = slices.DeleteFunc(b.next, func(n named) bool { return n.by == by })
 	for k := range b.next {
 		b.next[k].by = b.next[k].by.Without(i)
@@ -95,6 +100,9 @@ func (b *Ballot) others(name string) bool { return len(name) > 1 && name != b.ow
 // members announced. (Counting announcements first starves: a newcomer that all members announce would beat older waiters
 // whose members disagree.)
 func (b *Ballot) mostNamed() string {
+	if b.besides == nil {
+		return ""
+	}
 	best := named{}
 	for _, n := range b.next {
 		if n.by.Len() >= best.by.Len() {
