@@ -25,6 +25,7 @@ type debt struct {
 
 	// guarded by owed.mu
 	flying     bool          // submitted and not done
+	last       bool          // its time had passed when it was submitted: it is not submitted again
 	after      time.Time     // not again on the same connection before this moment
 	pause      time.Duration // before that; zero until the server has refused it
 	gone       bool          // no longer in the list
@@ -145,8 +146,9 @@ func (d *debt) Done(c *member.Call) {
 	}
 }
 
-// due returns the debts to submit now, oldest first, and marks them as flying; those whose time has
-// passed are forgotten. They are limit at the most; there may be others then. more is the time
+// due returns the debts to submit now, oldest first, and marks them as flying. Those whose time has passed are submitted
+// once on a new connection, because a server that was stopped grants now what it was asked before it; else they are
+// forgotten. They are limit at the most; there may be others then. more is the time
 // until the next one that waits, 0 if none does. all: the connection is new, and what was refused
 // on the one before waits no longer, because its server may be another.
 func (o *owed) due(now time.Time, limit int, all bool) (debts []*debt, more time.Duration) {
@@ -156,14 +158,14 @@ func (o *owed) due(now time.Time, limit int, all bool) (debts []*debt, more time
 		next := d.next
 		switch wait := d.after.Sub(now); {
 		case d.flying:
-		case !now.Before(d.until):
+		case !now.Before(d.until) && (d.last || !all):
 			o.removeLocked(d)
 		case wait > 0 && !all:
 			if more == 0 || wait < more {
 				more = wait
 			}
 		default:
-			d.flying = true
+			d.flying, d.last = true, !now.Before(d.until)
 			debts = append(debts, d)
 		}
 		d = next

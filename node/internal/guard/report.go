@@ -62,7 +62,7 @@ func (s *Seat) tellMarked(old, m marker) {
 	case m.left > 0:
 		log.Warn("member is used for the first time and does not vote yet", "member", name,
 			"why", why, "for", m.left, "until", until,
-			"skip", "Config.FreshMembers, if nothing was ever held at these members")
+			"next_time", "redlock init --fresh, or Config.FreshMembers, before any other client, if nothing was ever held there")
 		s.event("marked", votesFrom)
 	default:
 		s.event("marked", votesFrom)
