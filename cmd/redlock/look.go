@@ -94,6 +94,8 @@ func headline(in *redlock.Inspection) string {
 		return fmt.Sprintf("%s: not a lock but another key, at %d of %d members", printable.Quote(in.Key), foreign(in), len(in.Members))
 	case len(in.Holders) == 0 && answered(in) != nil:
 		return fmt.Sprintf("%s: unknown, too few members answered", printable.Quote(in.Key))
+	case len(in.Holders) == 0 && len(in.Members)-forgetful(in) < member.Majority(len(in.Members)):
+		return fmt.Sprintf("%s: not held, but %d of %d members may have forgotten a holder", printable.Quote(in.Key), forgetful(in), len(in.Members))
 	case len(in.Holders) == 0:
 		return fmt.Sprintf("%s: not held", printable.Quote(in.Key))
 	}
@@ -105,6 +107,16 @@ func headline(in *redlock.Inspection) string {
 		by = append(by, fmt.Sprintf("by %s, token %d, at %d of %d members", told(named(h.Owner, readers(in)[h.Owner]), h.Who), h.Token, h.Votes, len(in.Members)))
 	}
 	return fmt.Sprintf("%s: held %s", printable.Quote(in.Key), strings.Join(by, "; "))
+}
+
+// forgetful counts the members that do not vote, because what they granted may still be held.
+func forgetful(in *redlock.Inspection) (n int) {
+	for _, v := range in.Members {
+		if v.State == redlock.MemberQuarantined || v.State == redlock.MemberRestoring {
+			n++
+		}
+	}
+	return n
 }
 
 // readers are the owners that a member names as readers.

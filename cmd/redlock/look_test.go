@@ -228,6 +228,8 @@ func TestReadersAreShownAsSuch(t *testing.T) {
 	}
 	in.Holders = append(in.Holders, redlock.Holder{VoteView: redlock.VoteView{Owner: "eeeeee", Token: 9}, Votes: 2}, redlock.Holder{VoteView: redlock.VoteView{Owner: "ffffff", Token: 7}, Votes: 2})
 	assert.Equal(t, `"k": held by 4 readers, token 9, 2 waiting (1 reader)`, watchLine(in, nil))
+	in.Holders, in.Members[0].State = nil, redlock.MemberQuarantined
+	assert.Equal(t, `"k": not held, but 1 of 2 members may have forgotten a holder`, headline(in))
 }
 
 func TestLockThatIsSeenAtTwoMastersOfAMemberHasOneVote(t *testing.T) {
