@@ -38,7 +38,7 @@ func TestOutagesAreAsTheReadmeSays(t *testing.T) {
 		{"one member dies, hangs, restarts or is emptied | goes on%.0[1]s | is had at once | is had when it is unlocked", mutex, nil,
 			[]func(d members){func(d members) { d.Cut(0) }, func(d members) { d.Pause(0) }, func(d members) { d.Restart(0) }, func(d members) { d.Flush(0) }}},
 		{"two or three cannot be reached, but live on | ends after %[1]s | `ErrNoQuorum`: from `TryLock` within 0.2 s, from `Lock` after %[3]s, from later ones after 0.2 s | is had when they are back", mutex, redlock.ErrNoQuorum,
-			[]func(d members){func(d members) { d.Cut(0, 1) }, func(d members) { d.Cut() }}},
+			[]func(d members){func(d members) { d.Cut(0, 1) }, func(d members) { d.Cut() }, func(d members) { d.Pause(0, 1) }}},
 		{"two or three die and restart, or are emptied | ends after %[2]s | `ErrQuarantined` from `TryLock` when they are back; `Lock` waits | is had %[5]s after they are back", mutex, redlock.ErrQuarantined,
 			[]func(d members){func(d members) { d.Restart() }, func(d members) { d.Forget(0, 1) }, func(d members) { d.Flush() }}},
 		{"the holder is cut off, dies, or is paused | ends after %[1]s; of a paused one, when it wakes up | is had at once | is had after %[4]s", mutex, nil, crashes},
