@@ -105,29 +105,6 @@ func TestNobodyIsAcceptedWhileAWriteRuns(t *testing.T) {
 	})
 }
 
-func TestWaitForAWriteEndsWithTheContext(t *testing.T) {
-	faketime.Test(t, func(t *testing.T) {
-		var guard fence.Memory
-		finish, done := make(chan struct{}), make(chan error)
-		go func() {
-			done <- guard.Do(t.Context(), "r", 1, func() error { <-finish; return nil })
-		}()
-		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() { done <- guard.Check(ctx, "r", 9) }()
-		go func() {
-			done <- guard.Do(ctx, "r", 9, func() error { t.Error("the write ran"); return nil })
-		}()
-		synctest.Wait()
-		cancel()
-		assert.ErrorIs(t, <-done, context.Canceled)
-		assert.ErrorIs(t, <-done, context.Canceled)
-		close(finish)
-		assert.NoError(t, <-done)
-		assert.Equal(t, uint64(1), guard.Highest("r"), "a token that was never accepted is remembered")
-	})
-}
-
 func TestEndedContextIsRefusedBeforeAnythingElse(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -381,42 +381,6 @@ func TestValueIsRepeatedWithRenewals(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-func TestOneMemberDoesNotEndALeader(t *testing.T) {
-	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
-		p, watcher := all[0], all[1]
-		l := campaign(t, p, "me")
-		require.Equal(t, "me", a.words())
-		for i := range cluster.Servers {
-			p.Away(i)
-			require.NoError(t, cluster.Flush(i))
-			watcher.EveryLink(func(l *redistest.Link) { l.Cut() }, i)
-			watcher.Until(t, i, "voting")
-			time.Sleep(1100 * time.Millisecond)
-			require.Equal(t, "", a.words(), "member %d has forgotten", i)
-			p.EveryLink(func(l *redistest.Link) { l.Heal() }, i)
-			p.Until(t, i, "voting")
-			time.Sleep(8 * time.Second)
-		}
-		require.NoError(t, l.Err())
-		require.Equal(t, "", a.words())
-
-		for _, i := range []int{0, 1} { // of two that have forgotten, it is
-			p.Away(i)
-			require.NoError(t, cluster.Flush(i))
-		}
-		time.Sleep(1100 * time.Millisecond)
-		require.Equal(t, "-", a.words())
-		p.EveryLink(func(l *redistest.Link) { l.Heal() }, 0, 1)
-		p.Until(t, 0, "voting")
-		p.Until(t, 1, "voting")
-		time.Sleep(4 * time.Second)
-		if l.Err() == nil { // it was renewed before a majority refused it
-			require.Equal(t, "me", a.words(), "the lease is back, and its leader with it")
-		}
-		_ = l.Unlock(t.Context())
-	}, redlock.Quiet)
-}
-
 func TestCampaignThatIsCancelledWhileItProclaimsResigns(t *testing.T) {
 	observedInside(t, 3, 2, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, q := all[0], all[1]
@@ -846,22 +810,6 @@ func TestLeaderIsNotToldByAMinority(t *testing.T) {
 		require.ErrorIs(t, rt.Err(q.Election("boss").Leader(ctx)), context.DeadlineExceeded)
 		q.Back()
 		unlock(t, l)
-	}, redlock.Quiet)
-}
-
-func TestLeaderNeedsAMajority(t *testing.T) {
-	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
-		l := campaign(t, all[0], "me")
-		require.Equal(t, "me", a.words())
-		all[0].Die()
-		for _, i := range []int{0, 2} {
-			redlock.Admin(t, cluster.Servers[i], "DEL", "boss")
-		}
-		require.Equal(t, "-", leads(t, all[1]))
-		time.Sleep(1010 * time.Millisecond)
-		require.Equal(t, "-", a.words())
-		time.Sleep(time.Minute)
-		require.ErrorIs(t, l.Err(), redlock.ErrLost)
 	}, redlock.Quiet)
 }
 

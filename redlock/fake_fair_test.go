@@ -156,33 +156,6 @@ func TestFairTicketIsWrittenBackOnlyWhereItDiffers(t *testing.T) {
 	})
 }
 
-// A free member serves its queue first: who asks when a lease has just ended does not come before those that wait for it.
-func TestFairNewcomerDoesNotTakeAFreeMember(t *testing.T) {
-	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		all := redlock.Peers(t, cluster, 3, redlock.Quiet)
-		gone := all[0].Hold(t, "k", redlock.Fair(), redlock.TTL(time.Second))
-		waits := all[1].LockLater(t.Context(), "k", redlock.Fair())
-		time.Sleep(100 * time.Millisecond)
-		all[1].Slow(40*time.Millisecond, 40*time.Millisecond, 40*time.Millisecond) // asks late when the lease has ended
-		all[0].Die()
-		time.Sleep(901 * time.Millisecond)
-		require.Error(t, gone.Err())
-		for _, s := range cluster.Servers {
-			require.EqualValues(t, 0, redlock.Admin(t, s, "EXISTS", "k"))
-		}
-		require.ErrorIs(t, rt.Err(all[2].Mutex("k", redlock.Fair()).TryLock(t.Context())), redlock.ErrHeld)
-		newcomer := all[2].LockLater(t.Context(), "k", redlock.Fair())
-		first := waits.Get(t)
-		require.True(t, newcomer.Pending())
-		require.NoError(t, first.Unlock(t.Context()))
-		second := newcomer.Get(t)
-		require.Greater(t, second.Token(), first.Token())
-		require.NoError(t, second.Unlock(t.Context()))
-		time.Sleep(100 * time.Millisecond)
-		redlock.Leftovers(t, cluster)
-	})
-}
-
 func TestFairIsAnOptionOfAMutex(t *testing.T) {
 	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
 		heard := &tracer{}

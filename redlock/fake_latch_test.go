@@ -463,15 +463,6 @@ func TestArrivalIsDoneAtAMajorityAndNotBefore(t *testing.T) {
 	})
 }
 
-func TestArrivalWhoseAnswerIsLostIsRepeatedAndCountsOnce(t *testing.T) {
-	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-		p.EveryLink(func(l *redistest.Link) { l.CutAfter(redistest.WithArg(script.LatchArrive.SHA), 1) })
-		require.NoError(t, p.Latch("job", 2).CountDown(t.Context()))
-		synctest.Wait()
-		require.Equal(t, 1, remaining(t, p.Latch("job", 2)))
-	})
-}
-
 func TestAwaitEndsWithItsContextAndWithTheClientAndIsWithdrawn(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -747,33 +738,6 @@ func TestRoundOfABarrierThatEndedOpensNothing(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// Of a run that was given up, nothing is left that counts in the next one: whether its processes ended their calls, or
-// died.
-func TestArrivalOfABarrierEndsWithItsWait(t *testing.T) {
-	redlock.Among(t, 3, 4, func(t *testing.T, _ *redistest.Cluster, all []*redlock.Peer) {
-		ctx := rt.Within(t, time.Minute)
-		ended, dies := goesOn(ctx, all[0].Barrier("phase", 3, "x")), goesOn(t.Context(), all[1].Barrier("phase", 3, "y"))
-		synctest.Wait()
-		err := ended.End()
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NotErrorIs(t, err, redlock.ErrNoQuorum, "nothing is wrong but that parties are missing")
-		all[1].Die()
-		require.NoError(t, all[1].Close())
-		require.ErrorIs(t, dies.End(), redlock.ErrClosed)
-		time.Sleep(3 * time.Second) // Config.Entry
-
-		z := goesOn(t.Context(), all[2].Barrier("phase", 3, "z"))
-		time.Sleep(time.Minute)
-		rt.Waits(t, z)
-		x := goesOn(t.Context(), all[3].Barrier("phase", 3, "x"))
-		time.Sleep(time.Minute)
-		rt.Waits(t, z, x)
-		round := rt.Must(all[0].Barrier("phase", 3, "y").Wait(t.Context()))(t)
-		require.Equal(t, round, x.Get(t))
-		require.Equal(t, round, z.Get(t))
-	}, redlock.Quiet)
-}
-
 func TestArrivalOfAWaitThatFailedIsTakenBackAtOnce(t *testing.T) {
 	redlock.Among(t, 3, 2, func(t *testing.T, _ *redistest.Cluster, all []*redlock.Peer) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -787,29 +751,6 @@ func TestArrivalOfAWaitThatFailedIsTakenBackAtOnce(t *testing.T) {
 		start := time.Now()
 		require.Equal(t, rt.Must(all[0].Barrier("phase", 2, "x").Wait(t.Context()))(t), y.Get(t))
 		require.Zero(t, time.Since(start), "it hears of the round, and arrives there at once")
-	}, redlock.Quiet)
-}
-
-// An arrival that a round has counted is not taken back, whatever became of its Wait: the next one returns that round.
-func TestRoundThatCountedAWaitWhichFailedIsReturnedByTheNext(t *testing.T) {
-	redlock.Pair(t, 3, func(t *testing.T, _ *redistest.Cluster, a, b *redlock.Peer) {
-		x, y := a.Barrier("phase", 2, "x"), b.Barrier("phase", 2, "y")
-		ctx, cancel := context.WithCancel(t.Context())
-		failed := goesOn(ctx, x)
-		synctest.Wait()
-		a.EveryLink(func(l *redistest.Link) { l.Pause() }) // neither news nor the withdrawal gets through
-		round := rt.Must(y.Wait(t.Context()))(t)
-		cancel()
-		require.ErrorIs(t, failed.End(), context.Canceled)
-		next := goesOn(t.Context(), y)
-		time.Sleep(50 * time.Millisecond)
-		a.EveryLink(func(l *redistest.Link) { l.Resume() })
-		again := rt.Must(x.Wait(t.Context()))(t)
-		require.Equal(t, round, again)
-		rt.Waits(t, next)
-		again = rt.Must(x.Wait(t.Context()))(t)
-		require.Equal(t, again, next.Get(t))
-		require.Greater(t, again, round)
 	}, redlock.Quiet)
 }
 

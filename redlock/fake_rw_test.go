@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,30 +48,6 @@ func unlock(t testing.TB, leases ...*redlock.Lease) {
 		require.NoError(t, l.Unlock(context.Background()))
 	}
 	synctest.Wait()
-}
-
-func TestReadersHoldTheLockTogetherAndWritersAlone(t *testing.T) {
-	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
-		x, y, z := reads(t, a, "k"), reads(t, b, "k"), reads(t, a, "k")
-		require.Equal(t, x.Token(), y.Token(), "one phase")
-		require.True(t, x.Shared())
-		for _, try := range []func(context.Context) (*redlock.Lease, error){c.RWMutex("k").TryLock, c.Mutex("k").TryLock} {
-			require.ErrorIs(t, rt.Err(try(t.Context())), redlock.ErrHeld)
-		}
-		unlock(t, x, y, z)
-		noKeys(t, d)
-		w := writes(t, c, "k")
-		require.False(t, w.Shared())
-		require.Greater(t, w.Token(), x.Token())
-		for _, try := range []func(context.Context) (*redlock.Lease, error){a.RWMutex("k").TryLock, b.RWMutex("k").TryRLock, b.Mutex("k").TryLock} {
-			require.ErrorIs(t, rt.Err(try(t.Context())), redlock.ErrHeld)
-		}
-		unlock(t, w)
-		m := c.Hold(t, "k")
-		require.ErrorIs(t, rt.Err(a.RWMutex("k").TryRLock(t.Context())), redlock.ErrHeld)
-		unlock(t, m)
-		noKeys(t, d)
-	})
 }
 
 func TestWriterWaitsForEveryReaderAndStopsNewOnes(t *testing.T) {
@@ -172,42 +147,6 @@ func TestReadersComeInAtTheReleaseOfAnotherKind(t *testing.T) {
 	}
 }
 
-func TestReaderDoesNotStarveBesideMutexes(t *testing.T) {
-	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
-		ctx, cancel := context.WithCancel(t.Context())
-		tenures := new(atomic.Int32)
-		done := make(chan error, 3)
-		for _, p := range []*caller{a, b, c} {
-			p.Slow(2*time.Millisecond, 2*time.Millisecond, 2*time.Millisecond)
-			go func() {
-				for ctx.Err() == nil {
-					l, err := p.Mutex("k").Lock(t.Context())
-					if err == nil {
-						tenures.Add(1)
-						time.Sleep(5 * time.Millisecond)
-						err = l.Unlock(t.Context())
-					}
-					if err != nil {
-						done <- err
-						return
-					}
-				}
-				done <- nil
-			}()
-		}
-		time.Sleep(time.Second)
-		before := tenures.Load()
-		l := rt.Must(a.RWMutex("k").RLock(t.Context()))(t)
-		require.LessOrEqual(t, tenures.Load()-before, int32(3))
-		cancel()
-		require.NoError(t, l.Unlock(t.Context()))
-		for range 3 {
-			require.NoError(t, <-done)
-		}
-		noKeysAtRest(t, d)
-	})
-}
-
 // A reader comes while the release of a mutex is on its way. Its owner hears of the reader too late, and hands over to the
 // next mutex. That one's release lets the reader in, and not the mutex behind it.
 func TestReaderThatComesDuringAReleaseIsServedByTheNext(t *testing.T) {
@@ -294,26 +233,6 @@ func TestDeadReaderEndsAtItsOwnTime(t *testing.T) {
 		require.LessOrEqual(t, w.At.Sub(start), 2*time.Second+10*time.Millisecond)
 		require.GreaterOrEqual(t, w.At.Sub(asked), 2*time.Second-20*time.Millisecond)
 	})
-}
-
-// A reader that died is gone at its own end, also for who asks once and for a mutex, which look at
-// the key alone: the release of a reader with a longer TTL leaves it no longer than that.
-func TestDeadReaderDoesNotOutliveTheRelease(t *testing.T) {
-	for name, held := range map[string]time.Duration{"released after its end": 10 * time.Second, "released before its end": time.Second} {
-		t.Run(name, func(t *testing.T) {
-			withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
-				x := reads(t, a, "k", redlock.AutoRenew(30*time.Second))
-				reads(t, b, "k", redlock.AutoRenew(2*time.Second))
-				b.Die()
-				time.Sleep(held)
-				unlock(t, x)
-				time.Sleep(max(0, 3*time.Second-held))
-				l := rt.Must(c.RWMutex("k").TryLock(t.Context()))(t)
-				unlock(t, l)
-				noKeys(t, d)
-			})
-		})
-	}
 }
 
 // Three members, one down. A reader has one of the others, a second reader the other one, and a
@@ -421,24 +340,6 @@ func TestDowngradeThatIsLostIsRepeated(t *testing.T) {
 			require.NotNil(t, redlock.Admin(t, s, "HGET", "k", "r"), "member %d has a phase", i)
 		}
 		x := reads(t, b, "k")
-		unlock(t, x, down)
-		redlock.Leftovers(t, cluster)
-	}, redlock.Quiet)
-}
-
-// A vote that the writer is told of after its downgrade is that of the reader, which keeps it and
-// gives it back. The end of another reader beside it says nothing of that.
-func TestLateVoteOfADowngradedLeaseStays(t *testing.T) {
-	redlock.Pair(t, 3, func(t *testing.T, cluster *redistest.Cluster, a, b *redlock.Peer) {
-		a.Links[2].PauseReplies()
-		w := writes(t, a, "k", redlock.TTL(20*time.Second))
-		down := rt.Must(w.Downgrade(t.Context()))(t)
-		x := reads(t, b, "k", redlock.TTL(30*time.Second))
-		synctest.Wait()
-		require.Equal(t, 3, votesAt(cluster, down))
-		a.Links[2].Resume()
-		synctest.Wait()
-		require.Equal(t, 3, votesAt(cluster, down))
 		unlock(t, x, down)
 		redlock.Leftovers(t, cluster)
 	}, redlock.Quiet)

@@ -527,15 +527,3 @@ func TestTryAcquireThatMeetsOthersEndsInTime(t *testing.T) {
 		}, redlock.Quiet)
 	}
 }
-
-func TestTryAcquireDoesNotTakeSilenceForARefusal(t *testing.T) {
-	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
-		taught(t, cluster)
-		anotherFree(t, cluster)
-		require.ErrorIs(t, rt.Err(p.Semaphore("k", 3).TryAcquire(t.Context())), redlock.ErrHeld)
-		p.EveryLink(func(l *redistest.Link) { l.LoseReply(redistest.WithArg(script.SemClaim.SHA), 1) })
-		_, err := p.Semaphore("k", 3).TryAcquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrNoQuorum)
-		require.NotErrorIs(t, err, redlock.ErrHeld)
-	}, redlock.Quiet)
-}
