@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/fence/fencesql"
+	"github.com/redquorum/redquorum/fence/internal/claims"
 )
 
 // MaxResource is the greatest length of a lock name, in bytes.
@@ -54,7 +54,7 @@ type Guard struct {
 	hold  time.Duration
 	ask   fencesql.Statements
 
-	claims claims
+	known claims.Known
 }
 
 var _ fence.Guard = (*Guard)(nil)
@@ -160,7 +160,7 @@ func (g *Guard) check(ctx context.Context, resource string, token uint64, settle
 		return &fence.StepError{Step: fence.StepClaim, Resource: resource, Token: token, Err: err}
 	}
 	if err = fence.Admit(resource, uint64(highest), token); err == nil {
-		g.claims.add(resource, token)
+		g.known.Add(resource, token)
 	}
 	return err
 }
@@ -282,20 +282,7 @@ func again(err error) bool {
 	return errors.As(err, &e) && (e.Code == "40001" || e.Code == "40P01")
 }
 
-// repeat calls f until it returns what the server does not want repeated. Pauses are random, up to
-// 1 ms at first, and up to 64 ms later.
+// repeat calls f until it returns what the server does not want repeated.
 func repeat(ctx context.Context, f func() error) error {
-	for longest := time.Millisecond; ; longest = min(2*longest, 64*time.Millisecond) {
-		err := f()
-		if err == nil || !again(err) {
-			return err
-		}
-		t := time.NewTimer(rand.N(longest))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return errors.Join(ctx.Err(), err)
-		}
-	}
+	return claims.Repeat(ctx, 64*time.Millisecond, again, f)
 }

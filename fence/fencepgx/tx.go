@@ -41,7 +41,7 @@ func (g *Guard) Tx(ctx context.Context, o pgx.TxOptions, resource string, token 
 		return fmt.Errorf("%w: a read-only transaction cannot enter; to read, claim", ErrInput)
 	}
 	vain := false // an entry has found no claim, whatever is remembered here
-	once := func() error { return g.once(ctx, o, resource, token, vain || !g.claims.has(resource, token), fn) }
+	once := func() error { return g.once(ctx, o, resource, token, vain || !g.known.Has(resource, token), fn) }
 	err := repeat(ctx, once)
 	if at := (*fence.StepError)(nil); locked(err) && errors.As(err, &at) && at.Step == fence.StepClaim { // by transactions that have entered
 		if err = g.check(ctx, resource, token, false); err == nil {
@@ -93,7 +93,7 @@ func (g *Guard) once(ctx context.Context, o pgx.TxOptions, resource string, toke
 	if err != nil {
 		return err
 	}
-	g.claims.add(resource, token)
+	g.known.Add(resource, token)
 	w := &watched{Tx: tx}
 	err = fn(w)
 	switch over := !w.closed && tx.Conn().PgConn().TxStatus() == 'I'; {

@@ -6,12 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/internal/claims"
 )
 
 // MaxResource is the greatest length of a lock name, in bytes.
@@ -26,9 +26,9 @@ type Guard struct {
 	dialect Dialect
 	table   string
 	hold    time.Duration
-	statements
+	ask     Statements
 
-	claims claims
+	known claims.Known
 }
 
 var _ fence.Guard = (*Guard)(nil)
@@ -65,12 +65,12 @@ func New(db *sql.DB, dialect Dialect, options ...Option) (*Guard, error) {
 	case g.hold < time.Millisecond || g.hold > 24*time.Hour:
 		return nil, fmt.Errorf("%w: HoldTimeout of %v, not 1 ms to 24 h", ErrInput, g.hold)
 	}
-	g.statements = dialect.statements(g.table)
+	g.ask = dialect.statements(g.table)
 	return g, nil
 }
 
 // Schema returns the statements that make the table, for your migrations. They may be executed again.
-func (g *Guard) Schema() []string { return append([]string(nil), g.schema...) }
+func (g *Guard) Schema() []string { return append([]string(nil), g.ask.Schema...) }
 
 // Verify asks whether the guard can work: the table is there, and a claim survives a crash as far as
 // the server's settings tell. Call it at the start of a service.
@@ -84,7 +84,7 @@ func (g *Guard) Verify(ctx context.Context) error {
 	if err := g.db.QueryRowContext(ctx, "SELECT max(token) FROM "+g.table+" WHERE 1 = 0").Scan(&token); err != nil {
 		return failed(err)
 	}
-	for _, statement := range g.verify {
+	for _, statement := range g.ask.Verify {
 		var wrong string
 		if err := g.db.QueryRowContext(ctx, statement).Scan(&wrong); err != nil {
 			return failed(fmt.Errorf("not %v, or no permission: %w", g.dialect, err))
@@ -119,7 +119,7 @@ func (g *Guard) check(ctx context.Context, resource string, token uint64, settle
 	if g.dialect == SQLite {
 		most = time.Millisecond
 	}
-	err := g.repeat(ctx, most, func() (err error) {
+	err := claims.Repeat(ctx, most, g.dialect.again, func() (err error) {
 		highest, err = g.claimed(ctx, []byte(resource), int64(token), settle)
 		return err
 	})
@@ -130,7 +130,7 @@ func (g *Guard) check(ctx context.Context, resource string, token uint64, settle
 		return &fence.StepError{Step: fence.StepClaim, Resource: resource, Token: token, Err: because(ctx, err)}
 	}
 	if err = fence.Admit(resource, highest, token); err == nil {
-		g.claims.add(resource, token)
+		g.known.Add(resource, token)
 	}
 	return err
 }
@@ -138,10 +138,10 @@ func (g *Guard) check(ctx context.Context, resource string, token uint64, settle
 // claimed raises the token, and returns the greatest one. With settle it also waits for transactions of an equal token.
 func (g *Guard) claimed(ctx context.Context, resource []byte, token int64, settle bool) (highest uint64, err error) {
 	if g.dialect == PostgreSQL { // a statement alone commits when it has been executed
-		result, err := g.db.ExecContext(ctx, g.try, resource, token)
+		result, err := g.db.ExecContext(ctx, g.ask.Try, resource, token)
 		if locked(err) {
-			if _, err = g.db.ExecContext(ctx, g.announce, resource, token); err == nil {
-				result, err = g.db.ExecContext(ctx, g.statements.claim, resource, token)
+			if _, err = g.db.ExecContext(ctx, g.ask.Announce, resource, token); err == nil {
+				result, err = g.db.ExecContext(ctx, g.ask.Claim, resource, token)
 			}
 		}
 		if err != nil {
@@ -151,10 +151,10 @@ func (g *Guard) claimed(ctx context.Context, resource []byte, token int64, settl
 			return uint64(token), err
 		}
 		if settle {
-			err = g.db.QueryRowContext(ctx, g.settle, resource, token).Scan(&highest)
+			err = g.db.QueryRowContext(ctx, g.ask.Settle, resource, token).Scan(&highest)
 		}
 		if !settle || errors.Is(err, sql.ErrNoRows) {
-			err = g.db.QueryRowContext(ctx, g.current, resource).Scan(&highest)
+			err = g.db.QueryRowContext(ctx, g.ask.Current, resource).Scan(&highest)
 		}
 		return highest, err
 	}
@@ -166,7 +166,7 @@ func (g *Guard) claimed(ctx context.Context, resource []byte, token int64, settl
 	}
 	// MySQL may have autocommit off. SQLite tells of a commit that fails when it is asked for.
 	err = g.transaction(ctx, true, nil, func(step fence.Step, err error) error { return err }, func(s *session) error {
-		claim, current, claimArgs, currentArgs := g.statements.claim, g.current, []any{resource, token}, []any{resource}
+		claim, current, claimArgs, currentArgs := g.ask.Claim, g.ask.Current, []any{resource, token}, []any{resource}
 		if g.dialect == MySQL {
 			number := strconv.FormatInt(token, 10)
 			claim, current, claimArgs, currentArgs = literal(claim, hexed(resource), number, number), literal(current, hexed(resource)), nil, nil
@@ -218,23 +218,23 @@ func (g *Guard) entered(ctx context.Context, tx *sql.Tx, resource string, token 
 	switch g.dialect {
 	case PostgreSQL:
 		var ignored [2]sql.NullString
-		err = tx.QueryRowContext(ctx, g.enter, []byte(resource), g.hold.Milliseconds()).Scan(&highest, &ignored[0], &ignored[1])
+		err = tx.QueryRowContext(ctx, g.ask.Enter, []byte(resource), g.hold.Milliseconds()).Scan(&highest, &ignored[0], &ignored[1])
 	case MySQL:
 		seconds, most := int64(0), int64((g.hold+time.Second-1)/time.Second)
-		err = tx.QueryRowContext(ctx, literal(g.enter, hexed([]byte(resource)))).Scan(&highest, &seconds, &auto)
+		err = tx.QueryRowContext(ctx, literal(g.ask.Enter, hexed([]byte(resource)))).Scan(&highest, &seconds, &auto)
 		if err == nil && seconds > most {
 			n := strconv.FormatInt(most, 10)
 			_, err = tx.ExecContext(ctx, "SET SESSION wait_timeout = "+n+", SESSION net_write_timeout = "+n)
 		}
 	default:
-		err = tx.QueryRowContext(ctx, g.enter, []byte(resource)).Scan(&highest)
+		err = tx.QueryRowContext(ctx, g.ask.Enter, []byte(resource)).Scan(&highest)
 	}
 	if err == nil && highest != token && g.dialect == PostgreSQL {
 		// The trigger must not take this transaction for one that has entered, if the caller goes on.
 		_, err = tx.ExecContext(ctx, "SELECT set_config('redquorum.fence', '', true)")
 	}
 	if errors.Is(err, sql.ErrNoRows) && g.dialect == PostgreSQL { // or a greater token was announced
-		if err = tx.QueryRowContext(ctx, g.announced, []byte(resource)).Scan(&highest); err == nil && highest <= token {
+		if err = tx.QueryRowContext(ctx, g.ask.Announced, []byte(resource)).Scan(&highest); err == nil && highest <= token {
 			err = sql.ErrNoRows
 		}
 	}
@@ -264,22 +264,4 @@ func (g *Guard) input(resource string, token uint64) error {
 		return fmt.Errorf("%w: a name of %d bytes, not up to %d", ErrInput, len(resource), MaxResource)
 	}
 	return fence.CheckToken(resource, token)
-}
-
-// repeat calls f until it returns what the server does not want repeated. Pauses are random, up to
-// 1 ms at first, and up to most later.
-func (g *Guard) repeat(ctx context.Context, most time.Duration, f func() error) error {
-	for longest := time.Millisecond; ; longest = min(2*longest, most) {
-		err := f()
-		if err == nil || !g.dialect.again(err) {
-			return err
-		}
-		t := time.NewTimer(rand.N(longest))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return errors.Join(ctx.Err(), err)
-		}
-	}
 }

@@ -1,9 +1,6 @@
 package fencesql
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Statements are what a guard asks a database. They are for migrations, and for guards over drivers
 // that are not those of database/sql: package fencepgx has them from here. Arguments are $1 and $2 in
@@ -53,8 +50,7 @@ func (d Dialect) Statements(table string) (Statements, error) {
 	case !name.MatchString(table):
 		return Statements{}, fmt.Errorf("%w: table %.80q", ErrInput, table)
 	}
-	s := d.statements(table)
-	return Statements{Schema: slices.Clone(s.schema), Claim: s.claim, Try: s.try, Announce: s.announce, Announced: s.announced, Settle: s.settle, Current: s.current, Enter: s.enter, Verify: slices.Clone(s.verify)}, nil
+	return d.statements(table), nil
 }
 
 // usual is the table, if nothing names another.

@@ -15,7 +15,7 @@ func TestStatementsAreThoseOfTheGuard(t *testing.T) {
 	for _, d := range []Dialect{PostgreSQL, MySQL, SQLite} {
 		g := rt.Must(New(new(sql.DB), d))(t)
 		s := rt.Must(d.Statements(""))(t)
-		assert.Equal(t, statements{schema: s.Schema, claim: s.Claim, try: s.Try, announce: s.Announce, announced: s.Announced, settle: s.Settle, current: s.Current, enter: s.Enter, verify: s.Verify}, g.statements)
+		assert.Equal(t, s, g.ask)
 		s.Schema[0], s.Verify[0] = "", ""
 		assert.NotEmpty(t, g.Schema()[0])
 		other := rt.Must(d.Statements("app.fence"))(t)

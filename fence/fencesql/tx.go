@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/internal/claims"
 )
 
 // Tx runs fn in a transaction that has entered under token, and commits it. If the token has not been
@@ -45,13 +46,13 @@ func (g *Guard) Tx(ctx context.Context, o *sql.TxOptions, resource string, token
 	if o != nil && o.ReadOnly {
 		return fmt.Errorf("%w: a read-only transaction cannot enter; to read, claim", ErrInput)
 	}
-	for known := g.claims.has(resource, token); ; known = false {
+	for known := g.known.Has(resource, token); ; known = false {
 		if !known {
 			if err := g.check(ctx, resource, token, false); err != nil {
 				return err
 			}
 		}
-		err := g.repeat(ctx, 64*time.Millisecond, func() error { return g.once(ctx, o, resource, token, fn) })
+		err := claims.Repeat(ctx, 64*time.Millisecond, g.dialect.again, func() error { return g.once(ctx, o, resource, token, fn) })
 		if inside := (*fence.StepError)(nil); !errors.Is(err, ErrNotClaimed) || errors.As(err, &inside) { // fn may enter another name
 			return err
 		}
