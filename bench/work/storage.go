@@ -100,13 +100,6 @@ func (s *Storage) LeavePermit() { s.word[4].Add(-1) }
 // Count returns the counter.
 func (s *Storage) Count() int64 { return s.word[0].Load() }
 
-// Reset makes it as new. No contender may be inside.
-func (s *Storage) Reset() {
-	for i := range s.word {
-		s.word[i].Store(0)
-	}
-}
-
 // monotonic is CLOCK_MONOTONIC, which all processes of a machine share.
 func monotonic() int64 {
 	var t unix.Timespec

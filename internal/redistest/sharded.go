@@ -224,40 +224,6 @@ func (s *Sharded) owns(ctx context.Context, i, slot int) bool {
 	return false
 }
 
-// Settled returns the position of the master that all masters name for a slot, once they know the same epochs of one
-// another, and -1 until then. Moves that come faster than the masters hear of them can leave a slot with nobody: each
-// then believes another one, by an epoch that two have taken.
-func (s *Sharded) Settled(ctx context.Context, slot int) int {
-	first, owner := "", -1
-	for i, r := range s.Servers[:s.Masters] {
-		v, err := r.Do(ctx, "CLUSTER", "NODES")
-		text, _ := v.(string)
-		if err != nil {
-			return -1
-		}
-		var lines []string
-		for line := range strings.Lines(text) {
-			f := strings.Fields(line)
-			if len(f) < 8 || !strings.Contains(f[2], "master") {
-				continue
-			}
-			lines = append(lines, f[0]+" "+f[6])
-			if serves(f[8:], slot) {
-				lines = append(lines, "owner "+f[0])
-				owner = slices.Index(s.IDs, f[0])
-			}
-		}
-		slices.Sort(lines)
-		switch said := strings.Join(lines, "\n"); {
-		case i == 0:
-			first = said
-		case said != first:
-			return -1
-		}
-	}
-	return owner
-}
-
 // serves reports whether a slot is among those that a line of CLUSTER NODES has.
 func serves(parts []string, slot int) bool {
 	for _, part := range parts {

@@ -56,8 +56,5 @@ func (s *Stopper) Look(now, until time.Time, over bool) (Action, time.Duration) 
 	return Run, min(left-s.KillAfter, lookAgain)
 }
 
-// Stopping reports whether the Stopper has asked the command to end.
-func (s *Stopper) Stopping() bool { return !s.until.IsZero() }
-
 // lookAgain bounds how late a timer can be that a suspend has delayed.
 const lookAgain = time.Second
