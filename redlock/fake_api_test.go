@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -575,15 +574,9 @@ func TestSilenceIsNotReportedAsHeld(t *testing.T) {
 
 func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
-		var mu sync.Mutex
-		var log bytes.Buffer
-		logger := slog.New(slog.NewTextHandler(writer(func(b []byte) (int, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			return log.Write(b)
-		}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+		log := &transcript{}
 		tr := &tracer{}
-		p, other := redlock.JoinAll(t, cluster, redlock.WithLogger(logger), redlock.WithTracer(tr)), redlock.JoinAll(t, cluster)
+		p, other := redlock.JoinAll(t, cluster, redlock.WithLogger(log.logger()), redlock.WithTracer(tr)), redlock.JoinAll(t, cluster)
 		var said []string
 		note := func(err error) {
 			require.Error(t, err)
@@ -635,9 +628,7 @@ func TestNoErrorOrLogTellsAnOwner(t *testing.T) {
 		note(err)
 		_ = p.Close()
 		note(try("closed"))
-		mu.Lock()
 		said = append(said, log.String())
-		mu.Unlock()
 		tr.mu.Lock()
 		said = append(said, fmt.Sprintf("%+v %+v %+v %v %v", tr.starts, tr.ends, tr.lost, tr.released, tr.members))
 		tr.mu.Unlock()

@@ -1,7 +1,6 @@
 package redlock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -30,22 +28,7 @@ import (
 
 const canary = "hunter2canary" // a secret that nothing may print
 
-type transcript struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *transcript) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *transcript) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
+type transcript struct{ rt.Text }
 
 func (l *transcript) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))

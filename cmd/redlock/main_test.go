@@ -143,7 +143,7 @@ func TestLongDemoOnMembersOfEveryKind(t *testing.T) {
 func TestDemoInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var stdout heard
+	var stdout rt.Text
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"demo", "--duration", "1h"}, &stdout, io.Discard) }()
 	eventually(t, "it has begun", func() bool { return strings.Contains(stdout.String(), "members") })

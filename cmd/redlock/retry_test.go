@@ -1,36 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-type heard struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (h *heard) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.Write(b)
-}
-
-func (h *heard) String() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.String()
-}
 
 // Who is told to wait waits for the members too, and takes the lock when a majority is back.
 func TestWaitingBeginsBeforeAMajorityIsThere(t *testing.T) {
@@ -72,10 +54,10 @@ func TestWaitingForAMajorityIsEndedByASignal(t *testing.T) {
 	}
 }
 
-func process(t *testing.T, urls []string, args ...string) (*exec.Cmd, *heard) {
+func process(t *testing.T, urls []string, args ...string) (*exec.Cmd, *rt.Text) {
 	t.Helper()
 	unraced(t)
-	cmd, output := exec.Command("redlock", args...), &heard{}
+	cmd, output := exec.Command("redlock", args...), &rt.Text{}
 	cmd.Env = append(os.Environ(), "REDLOCK_MEMBERS="+strings.Join(urls, ","), "REDLOCK_MEMBER_TIMEOUT="+patience.String(),
 		"REDLOCK_DIAL_TIMEOUT="+patience.String())
 	cmd.Stdout, cmd.Stderr = output, output
@@ -83,7 +65,7 @@ func process(t *testing.T, urls []string, args ...string) (*exec.Cmd, *heard) {
 }
 
 // started is one that runs. Members come back with what they knew.
-func started(t *testing.T, urls []string, args ...string) (*exec.Cmd, *heard) {
+func started(t *testing.T, urls []string, args ...string) (*exec.Cmd, *rt.Text) {
 	t.Helper()
 	cmd, output := process(t, urls, args...)
 	cmd.Env = append(cmd.Env, "REDLOCK_RESTART_GUARD=off")

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	oteltrace "go.opentelemetry.io/otel/trace"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
@@ -24,14 +23,6 @@ import (
 )
 
 const canary = "c4n4ry"
-
-// fakeTime runs a test in fake time, on one processor: timers of a bubble that run at the same moment on two of them crash
-// the race detector (Go 1.26).
-func fakeTime(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, test)
-}
 
 func open(t *testing.T, tracer redlock.Tracer) *redlock.Client {
 	t.Helper()
@@ -66,7 +57,7 @@ func of(recorder *tracetest.SpanRecorder, prefix string) (out []trace.ReadOnlySp
 }
 
 // Each request is a span below that which it was made for, with its own times.
-func TestRequestsAreSpans(t *testing.T) { fakeTime(t, requestsAreSpans) }
+func TestRequestsAreSpans(t *testing.T) { faketime.Test(t, requestsAreSpans) }
 
 func requestsAreSpans(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
@@ -139,13 +130,13 @@ func TestRenewalsAreSpansIfWanted(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		return recorder
 	}
-	fakeTime(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		recorder := renewed(t)
 		if n := len(of(recorder, "redlock renew")) + len(of(recorder, "EVALSHA extend")); n > 0 {
 			t.Errorf("%d spans that nobody wanted", n)
 		}
 	})
-	fakeTime(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		recorder := renewed(t, WithRenewals())
 		acquired, linked := map[oteltrace.SpanID]bool{}, map[oteltrace.SpanID]bool{}
 		for _, s := range of(recorder, "redlock acquire") {
@@ -214,7 +205,7 @@ func TestWakeupsAreEvents(t *testing.T) {
 	}
 }
 
-func TestSpansTellWhatHappened(t *testing.T) { fakeTime(t, spansTellWhatHappened) }
+func TestSpansTellWhatHappened(t *testing.T) { faketime.Test(t, spansTellWhatHappened) }
 
 func spansTellWhatHappened(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
@@ -257,7 +248,7 @@ func spansTellWhatHappened(t *testing.T) {
 // Neither a password nor a name gets into a span; a name only as WithKey says.
 func TestSpansHoldNoSecret(t *testing.T) {
 	for _, named := range []bool{false, true} {
-		fakeTime(t, func(t *testing.T) { spansHoldNoSecret(t, named) })
+		faketime.Test(t, func(t *testing.T) { spansHoldNoSecret(t, named) })
 	}
 }
 

@@ -8,11 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"net/http/httptest"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
@@ -27,14 +26,6 @@ import (
 )
 
 const canary = "c4n4ry"
-
-// fakeTime runs a test in fake time, on one processor: timers of a bubble that run at the same moment on two of them crash
-// the race detector (Go 1.26).
-func fakeTime(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	synctest.Test(t, test)
-}
 
 func open(t *testing.T, m *Metrics) *redlock.Client {
 	t.Helper()
@@ -128,7 +119,7 @@ func eventually(t *testing.T, ok func() bool) {
 }
 
 func TestMetrics(t *testing.T) {
-	fakeTime(t, func(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
 		m := New()
 		registry := play(t, m, "invoice")
 		count(t, m, registry)
@@ -317,7 +308,7 @@ func areShown(t *testing.T, registry *prometheus.Registry) {
 func TestMetricsHoldNoSecret(t *testing.T) {
 	name := "invoice:" + canary
 	exposed := func(m *Metrics) (text string) {
-		fakeTime(t, func(t *testing.T) {
+		faketime.Test(t, func(t *testing.T) {
 			registry := play(t, m, name)
 			m.Tracer().CallEnd(t.Context(), redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: name, Kind: redlock.KindMutex}}, Err: &redlock.QuorumError{Failure: quorum.Failure{
 				Votes: []quorum.MemberVote{{Member: "b:1", Vote: quorum.No, Err: errors.New("password " + canary)}},

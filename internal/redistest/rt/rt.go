@@ -2,8 +2,10 @@
 package rt
 
 import (
+	"bytes"
 	"context"
 	"os"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,4 +187,22 @@ func As[E error](t tester, err error) E {
 	var as E
 	require.ErrorAs(t, err, &as)
 	return as
+}
+
+// Text keeps what is written to it. Its zero value is empty, and safe for concurrent use.
+type Text struct {
+	mu  sync.Mutex
+	all bytes.Buffer // guarded by mu
+}
+
+func (x *Text) Write(b []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.all.Write(b)
+}
+
+func (x *Text) String() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.all.String()
 }
