@@ -375,7 +375,7 @@ func (m *rawMember) ready(ctx context.Context, patience time.Duration) error {
 		return m.err
 	}
 	for _, s := range m.servers {
-		if err := ready(ctx, s.Node, patience); err != nil {
+		if err := doctor.Ready(ctx, s.Node, patience); err != nil {
 			return err
 		}
 	}
@@ -436,27 +436,6 @@ func closeAll(members []*rawMember) {
 			if s.Node != nil {
 				_ = s.Close(ctx)
 			}
-		}
-	}
-}
-
-// ready waits until the member is up, or has failed once.
-func ready(ctx context.Context, m *node.Node, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience+time.Second)
-	defer cancel()
-	again := time.NewTicker(2 * time.Millisecond)
-	defer again.Stop()
-	for {
-		switch st := m.State(); {
-		case st.Up:
-			return nil
-		case st.Err != nil && !errors.Is(st.Err, member.ErrConnecting):
-			return st.Err // which names the member
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", m.Name(), ctx.Err())
 		}
 	}
 }

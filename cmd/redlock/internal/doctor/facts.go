@@ -126,7 +126,7 @@ type Terms struct {
 // Ask gathers the facts about one server.
 func Ask(ctx context.Context, t Target, terms Terms) Facts {
 	f := Facts{Member: t.Name, Kind: t.Kind, Addr: t.Config.Addr, Slots: len(t.Slots), Lag: t.Lag, Ack: t.Config.MinReplicasAck}
-	if f.Err = up(ctx, t.Node, terms.Dial); f.Err != nil {
+	if f.Err = Ready(ctx, t.Node, terms.Dial); f.Err != nil {
 		return f
 	}
 	ask := func(args ...string) (member.Reply, error) {
@@ -175,8 +175,8 @@ func Ask(ctx context.Context, t Target, terms Terms) Facts {
 
 type asker func(args ...string) (member.Reply, error)
 
-// up waits for the connection.
-func up(ctx context.Context, m *node.Node, patience time.Duration) error {
+// Ready waits until the member is up, or has failed once.
+func Ready(ctx context.Context, m *node.Node, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience+time.Second)
 	defer cancel()
 	again := time.NewTicker(2 * time.Millisecond)
@@ -186,12 +186,12 @@ func up(ctx context.Context, m *node.Node, patience time.Duration) error {
 		case st.Up:
 			return nil
 		case st.Err != nil && !errors.Is(st.Err, member.ErrConnecting):
-			return st.Err
+			return st.Err // which names the member
 		}
 		select {
 		case <-again.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("%s: %w", m.Name(), ctx.Err())
 		}
 	}
 }

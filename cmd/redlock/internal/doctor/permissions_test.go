@@ -29,7 +29,7 @@ func asUser(t *testing.T) (*redistest.Real, Target, asker) {
 	c := node.Config{Addr: s.Addr(), Username: "locker", Password: "pw-canary", ClientName: "redlock", DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second}
 	n := rt.Must(node.New(c))(t)
 	t.Cleanup(func() { _ = n.Close(context.Background()) })
-	require.NoError(t, up(t.Context(), n, 20*time.Second))
+	require.NoError(t, Ready(t.Context(), n, 20*time.Second))
 	ask := func(args ...string) (member.Reply, error) {
 		return member.Ask(t.Context(), n, member.Command{Cmd: resp.Command(args...)})
 	}
@@ -59,7 +59,7 @@ func TestTryingEndsNobodysConnection(t *testing.T) {
 	start := func() *node.Node {
 		n := rt.Must(node.New(node.Config{Addr: s.Addr(), DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second}))(t)
 		t.Cleanup(func() { _ = n.Close(context.Background()) })
-		require.NoError(t, up(t.Context(), n, 20*time.Second))
+		require.NoError(t, Ready(t.Context(), n, 20*time.Second))
 		return n
 	}
 	witness, n := start(), start()
@@ -215,7 +215,7 @@ func TestEachCommandThatAServerLacksIsFound(t *testing.T) {
 			}
 			s := rt.Must(redistest.StartReal(t.Context(), redistest.RealConfig{Persist: redistest.Volatile, Args: args}))(t)
 			n := rt.Must(node.New(node.Config{Addr: s.Addr(), DialTimeout: 20 * time.Second, StallTimeout: 20 * time.Second}))(t)
-			assert.NoError(t, up(t.Context(), n, 20*time.Second))
+			assert.NoError(t, Ready(t.Context(), n, 20*time.Second))
 			f := Ask(t.Context(), Target{Node: n, Config: node.Config{Addr: s.Addr(), ClientName: "redlock"}, Name: s.Addr()}, Terms{Key: "app:x", Dial: 20 * time.Second})
 			assert.True(t, len(f.Denied) > 0, "%s %v: %v %v", lacks, also, f.Denied, f.ACLErr)
 			for _, d := range f.Denied {
