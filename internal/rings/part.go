@@ -45,7 +45,8 @@ var parts = [6]part{
 		servers: []string{"redis-6.2"},
 	},
 	{
-		tests:   []chosen{{pkg: "cluster", pattern: long}, {pkg: "cmd/redlock", pattern: long}, {pkg: ".", pattern: long}, {pkg: "internal/timeline", pattern: long}},
+		tests: []chosen{{pkg: "cluster", pattern: long}, {pkg: "cmd/redlock", pattern: long}, {pkg: ".", pattern: long}, {pkg: "redlock/internal/core", pattern: long},
+			{pkg: "internal/timeline", pattern: long}},
 		servers: []string{"redis-7.2"},
 		needs:   []string{"browser", "spin"},
 	},
