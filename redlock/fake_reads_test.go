@@ -485,3 +485,19 @@ func TestCloseWhileReadersFormAHold(t *testing.T) {
 		noKeys(t, d)
 	}, redlock.Quiet)
 }
+
+// Tokens rise in the order in which leases begin as far as exclusion holds. A client that has not heard that its hold is lost goes on
+// sharing it, with tokens that a storage refuses. Whoever asks the members has a greater one.
+func TestShareOfAHoldThatWasOvertakenHasTheSmallerToken(t *testing.T) {
+	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
+		first := reads(t, a, "k")
+		rt.Must(b.ForceUnlock(t.Context(), "k"))(t)
+		w := writes(t, b, "k")
+		unlock(t, w)
+		second := reads(t, a, "k")
+		require.NoError(t, second.Err())
+		require.Equal(t, first.Token(), second.Token())
+		require.Less(t, second.Token(), w.Token())
+		require.Greater(t, reads(t, c, "k").Token(), w.Token())
+	})
+}

@@ -16,8 +16,10 @@ func (l *Lease) Key() string {
 	return l.key
 }
 
-// Token returns the fencing token: greater than that of every earlier lease of this name. Give it
-// to the storage with each write, and let the storage refuse a lower one than it has seen (package
+// Token returns the fencing token. Leases that exclude each other have different tokens, and one that the members were asked for
+// after another had begun has the greater token, whatever clocks do. While exclusion holds, tokens rise in the order in which leases
+// begin. A client whose hold was overtaken may share it until it hears of that, with tokens below those of the later hold. Give the
+// token to the storage with each write, and let the storage refuse a lower one than it has seen (package
 // fence).
 func (l *Lease) Token() uint64 {
 	if l.none() {

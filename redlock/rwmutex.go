@@ -50,7 +50,7 @@ func (m *RWMutex) TryDo(ctx context.Context, fn func(ctx context.Context, lease 
 
 // RLock waits until it gets the lock for a reader. It returns a lease like that of a writer, with a
 // token that is greater than that of every earlier writer, and smaller than that of every later
-// one. Leases of readers may have equal tokens. A storage that keeps two numbers can refuse the
+// one, as far as Lease.Token says. Leases of readers may have equal tokens. A storage that keeps two numbers can refuse the
 // late write of a writer as soon as one later reader has been there: see package fence.
 //
 // The readers of one client that renew their leases, with one name and one TTL, share what they
