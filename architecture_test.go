@@ -132,7 +132,7 @@ var trusted = map[string]string{
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 5878
+const trustedLines = 5856
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
@@ -212,7 +212,7 @@ var barred = []struct{ folder, but, says, pattern string }{
 	{"redlock/internal/wait", "probe permits", "tells the core a time, a state or terms of its own", `\b(now|states) :?= |core\.(Decide|Confirm|Raise|Reserved|Registers|Begin)\(`},
 	{"redlock", "", "opens votes, or makes what trusted files make of what members say", `(core|wait)\.Probe|core\.\w+\{`},
 	{"redlock", "", "books votes", `\.b\.(Answered|YieldAnswered|ClaimAnswered|RaiseAnswered|ReserveAnswered|Pushed|Next|Begin)\(|\.Book\(`},
-	{"redlock", "", "asks for a vote, or gives one up", `\.(Acquire|Wait|WaitFreed|Yield|Raise|Reserve|Rejoin|Renew|Adopt|Release)\((cmd|b), `},
+	{"redlock", "", "asks for a vote, or gives one up", `\.(Acquire|Wait|WaitFreed|Yield|Raise|Reserve|Rejoin|Renew|Adopt|Release)\((cmd|b|&\w+\.Buf), `},
 	{"redlock", "tenure downgrade", "begins a term", `term\.(Part|Succeed)\(`},
 	{"node/internal/guard", "", "gives a member a standing", `Standing\{[^}]|\.(standing|votesFrom|epoch) = `},
 	{"redlock", "", "names an owner", `\.(uuid|number)\b[^(\n]*[^=!<>:]=[^=]`},

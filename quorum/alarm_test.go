@@ -29,7 +29,7 @@ func TestWaitsOfAnyLengthEndWhenTheyShould(t *testing.T) {
 				all.Go(func() {
 					time.Sleep(begins)
 					fs, ms := fakes(1)
-					r := rounds.Start(ms, &Question{To: memberset.All(1), Need: 1, Judge: &judge{}})
+					r := asking(&rounds, ms, Question{To: memberset.All(1), Need: 1, Judge: &judge{}}).Start()
 					defer r.Free()
 					time.AfterFunc(decided, func() { fs[0].answer(member.Answered, nil) })
 					began := time.Now()
@@ -62,7 +62,7 @@ func TestWaitThatWasOversleptGetsAsLongAgain(t *testing.T) {
 	} {
 		faketime.Test(t, func(t *testing.T) {
 			_, ms := fakes(1)
-			r := new(Rounds).Start(ms, &Question{To: memberset.All(1), Need: 1, Judge: &judge{}})
+			r := asking(new(Rounds), ms, Question{To: memberset.All(1), Need: 1, Judge: &judge{}}).Start()
 			defer r.Free()
 			now := time.Now()
 			v, err := r.Wait(t.Context(), now.Add(-c.timeout-c.late), c.timeout)
@@ -106,7 +106,7 @@ func TestBusyMemberIsWaitedForLongerThanASilentOne(t *testing.T) {
 					return began.Add(c.last), true
 				}
 				fs[2].waiting = func() (time.Time, bool) { return time.Now(), true } // has answered: it is not waited for
-				r := new(Rounds).Start(ms, &Question{Sent: began, TTL: c.ttl, To: memberset.All(5), Need: 3, Judge: &judge{}})
+				r := asking(new(Rounds), ms, Question{Sent: began, TTL: c.ttl, To: memberset.All(5), Need: 3, Judge: &judge{}}).Start()
 				defer r.Free()
 				fs[2].answer(member.Refused, errors.New("refused"))
 				fs[3].answer(member.Answered, nil)

@@ -24,8 +24,7 @@ type decider interface {
 	Decided(r *Round, v Verdict)
 }
 
-// Question is what a Round asks, of all members in the same words. The caller encodes Cmd once.
-// Start copies it into the round, where all calls share it, so the caller may reuse its buffer.
+// Question is what a Round asks, of all members in the same words. The caller encodes Cmd once, into Round.Buf.
 type Question struct {
 	Op string // for the Judge and for errors
 	// Sent was taken before the first call was submitted: validity counts from here. The round has it, or the instant at
@@ -55,14 +54,14 @@ type Rounds struct {
 // waits for stragglers. The members bound their number and age, by the length of the queue and the
 // stall watchdog.
 type Round struct {
-	Question
-	rounds  *Rounds
-	members []member.Member
-	calls   []member.Call
-	cmd     []byte
-	wake    chan struct{} // capacity 1: Wait is to look again
-	alarm   alarm         // guarded by the mutex of rounds.alarms
-	refs    atomic.Int32  // calls not done yet, and the caller
+	Question        // filled in before Start
+	Buf      []byte // memory for its Cmd: it is used again
+	rounds   *Rounds
+	members  []member.Member
+	calls    []member.Call
+	wake     chan struct{} // capacity 1: Wait is to look again
+	alarm    alarm         // guarded by the mutex of rounds.alarms
+	refs     atomic.Int32  // calls not done yet, and the caller
 
 	mu      sync.Mutex // guards the fields below; never held around Submit or Judge
 	votes   []Vote
@@ -73,29 +72,44 @@ type Round struct {
 	verdict Verdict
 }
 
-// Start submits q to the members of q.To, in order, and keeps nothing of q. The caller owns the round until it calls Free.
-func (p *Rounds) Start(members []member.Member, q *Question) *Round {
-	r := p.prepare(members, q)
-	for i, m := range members {
-		if q.To.Has(i) {
+// New makes a round with members, for the caller to fill in its Question. The caller owns it until it calls Free.
+func (p *Rounds) New(members []member.Member) *Round {
+	r, _ := p.pool.Get().(*Round)
+	if r == nil {
+		r = &Round{rounds: p, wake: make(chan struct{}, 1), Buf: make([]byte, 0, 512)}
+	}
+	if n := len(members); len(r.calls) != n {
+		r.calls, r.votes, r.errs = make([]member.Call, n), make([]Vote, n), make([]error, n)
+	}
+	r.members = members
+	return r
+}
+
+// Start submits the question to the members of To, in order. Of several rounds with the same members, it submits all to one
+// member before it goes on to the next, in one group if the member takes groups (ability.Grouped).
+func (r *Round) Start(others ...*Round) *Round {
+	if len(others) > 0 {
+		startAll(append([]*Round{r}, others...))
+		return r
+	}
+	r.prepare()
+	for i, m := range r.members {
+		if r.To.Has(i) {
 			m.Submit(&r.calls[i])
 		}
 	}
 	return r
 }
 
-// StartAll starts a round for each question. It submits all of them to one member before it goes on
-// to the next, in one group if the member takes groups (ability.Grouped).
-func (p *Rounds) StartAll(members []member.Member, questions []Question) []*Round {
-	rounds := make([]*Round, len(questions))
-	for k := range questions {
-		rounds[k] = p.prepare(members, &questions[k])
+func startAll(rounds []*Round) {
+	for _, r := range rounds {
+		r.prepare()
 	}
-	calls := make([]*member.Call, 0, len(questions))
-	for i, m := range members {
+	calls := make([]*member.Call, 0, len(rounds))
+	for i, m := range rounds[0].members {
 		calls = calls[:0]
-		for k, r := range rounds {
-			if questions[k].To.Has(i) {
+		for _, r := range rounds {
+			if r.To.Has(i) {
 				calls = append(calls, &r.calls[i])
 			}
 		}
@@ -107,43 +121,26 @@ func (p *Rounds) StartAll(members []member.Member, questions []Question) []*Roun
 			m.Submit(c)
 		}
 	}
-	return rounds
 }
 
-// prepare makes a round of members whose calls are ready to be submitted.
-func (p *Rounds) prepare(members []member.Member, q *Question) *Round {
-	n := len(members)
-	r, _ := p.pool.Get().(*Round)
-	if r == nil {
-		r = &Round{rounds: p, wake: make(chan struct{}, 1)}
-	}
-	if len(r.calls) != n {
-		r.calls, r.votes, r.errs = make([]member.Call, n), make([]Vote, n), make([]error, n)
-	}
-	r.Question, r.members = *q, members
+// prepare makes the calls ready to be submitted.
+func (r *Round) prepare() {
 	if now := time.Now(); r.Sent.After(now) {
 		r.Sent = now
 	}
-	r.cmd = append(r.cmd[:0], q.Cmd...)
-	r.Cmd = r.cmd
-	asked := q.To.Len()
+	asked := r.To.Len()
 	r.yes, r.no, r.open = 0, 0, asked
-	r.verdict = Decide(0, asked, q.Need)
-	for i := range r.votes {
-		r.votes[i], r.errs[i] = NotAsked, nil
-		if q.To.Has(i) {
-			r.votes[i] = Open
-		}
-	}
+	r.verdict = Decide(0, asked, r.Need)
 	r.refs.Store(int32(asked) + 1)
 	for i := range r.calls {
-		if q.To.Has(i) {
+		r.votes[i], r.errs[i] = NotAsked, nil
+		if r.To.Has(i) {
+			r.votes[i] = Open
 			c := &r.calls[i]
 			c.Command, c.Delivery, c.Sink, c.Index, c.Hop = r.Command, r.Delivery, r, i, nil
 			c.Result = member.Result{Reply: c.Reply} // its memory is used again
 		}
 	}
-	return r
 }
 
 // Done implements member.Sink.
@@ -181,8 +178,8 @@ func (r *Round) unref() {
 	default:
 	}
 	r.Question, r.members = Question{}, nil
-	if cap(r.cmd) > 16<<10 { // an unusually long name must not stay in the pool
-		r.cmd = nil
+	if cap(r.Buf) > 16<<10 { // an unusually long name must not stay in the pool
+		r.Buf = nil
 	}
 	r.rounds.pool.Put(r)
 }

@@ -91,7 +91,14 @@ func fakes(n int) ([]*fake, []member.Member) {
 }
 
 func start(ms []member.Member, j Judge) *Round {
-	return new(Rounds).Start(ms, &Question{To: memberset.All(len(ms)), Need: member.Majority(len(ms)), Judge: j, Command: member.Command{Cmd: []byte("x")}})
+	return asking(new(Rounds), ms, Question{To: memberset.All(len(ms)), Need: member.Majority(len(ms)), Judge: j, Command: member.Command{Cmd: []byte("x")}}).Start()
+}
+
+// asking is a round with that question.
+func asking(p *Rounds, ms []member.Member, q Question) *Round {
+	r := p.New(ms)
+	r.Question = q
+	return r
 }
 
 // decided waits for a round so long at most, and makes sure how it ends.
@@ -171,7 +178,7 @@ func TestRoundDecidedInsideSubmitWakesItsCaller(t *testing.T) {
 
 func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	fs, ms := fakes(3)
-	r := new(Rounds).Start(ms, &Question{To: memberset.Set(0).With(1), Need: 1, Judge: &judge{}})
+	r := asking(new(Rounds), ms, Question{To: memberset.Set(0).With(1), Need: 1, Judge: &judge{}}).Start()
 	defer r.Free()
 	require.Empty(t, fs[0].got)
 	require.Empty(t, fs[2].got)
@@ -179,12 +186,12 @@ func TestRoundAsksOnlyWhomItIsTold(t *testing.T) {
 	decided(t, r, 0, Won)
 	require.Equal(t, []MemberVote{{"a", NotAsked, nil}, {"b", Yes, nil}, {"c", NotAsked, nil}}, r.Votes(ms))
 
-	nobody := new(Rounds).Start(ms, &Question{Need: 2, Judge: &judge{}})
+	nobody := asking(new(Rounds), ms, Question{Need: 2, Judge: &judge{}}).Start()
 	decided(t, nobody, 0, Lost)
 	nobody.Free()
 
 	from := time.Now()
-	late := new(Rounds).Start(ms, &Question{Need: 2, Sent: from.Add(time.Hour), Judge: &judge{}})
+	late := asking(new(Rounds), ms, Question{Need: 2, Sent: from.Add(time.Hour), Judge: &judge{}}).Start()
 	defer late.Free()
 	require.WithinRange(t, late.Sent, from, time.Now(), "no later than it begins")
 }
@@ -193,11 +200,10 @@ func TestRoundsAreRecycledClean(t *testing.T) {
 	fs, ms := fakes(3)
 	var pool Rounds
 	for i := range 200 {
-		cmd := []byte(strings.Repeat("c", i))
-		r := pool.Start(ms, &Question{To: memberset.All(3), Need: 2, Judge: &judge{}, Command: member.Command{Cmd: cmd}})
-		for k := range cmd {
-			cmd[k] = '!' // the caller's buffer is its own again
-		}
+		r := asking(&pool, ms, Question{To: memberset.All(3), Need: 2, Judge: &judge{}})
+		r.Buf = append(r.Buf[:0], strings.Repeat("c", i)...)
+		r.Cmd = r.Buf
+		r.Start()
 		require.Equal(t, strings.Repeat("c", i), string(fs[0].got[0].Cmd))
 		o, want := member.Answered, Won
 		if i%2 == 1 {
@@ -233,10 +239,11 @@ func TestRoundsThatStartTogetherAreDecidedApart(t *testing.T) {
 	fs, ms := fakes(3)
 	g := &grouped{fake: fs[1]}
 	ms[1] = g
-	question := func(cmd string, to memberset.Set) Question {
-		return Question{To: to, Need: 2, Judge: &judge{}, Command: member.Command{Cmd: []byte(cmd)}}
+	question := func(cmd string, to memberset.Set) *Round {
+		return asking(new(Rounds), ms, Question{To: to, Need: 2, Judge: &judge{}, Command: member.Command{Cmd: []byte(cmd)}})
 	}
-	rounds := new(Rounds).StartAll(ms, []Question{question("x", memberset.All(3)), question("y", memberset.All(3).Without(0)), question("z", memberset.All(3))})
+	rounds := []*Round{question("x", memberset.All(3)), question("y", memberset.All(3).Without(0)), question("z", memberset.All(3))}
+	rounds[0].Start(rounds[1:]...)
 	asked := func(f *fake) (out []string) {
 		for _, c := range f.got {
 			out = append(out, string(c.Cmd))
@@ -259,10 +266,9 @@ func TestRoundsThatStartTogetherAreDecidedApart(t *testing.T) {
 		rounds[i].Free()
 	}
 	fs[2].answer(member.Answered, nil)
-	one := new(Rounds).StartAll(ms, []Question{question("alone", memberset.All(3))})[0]
+	one := question("alone", memberset.All(3)).Start()
 	require.Equal(t, []int{3}, g.groups, "one call is no group")
 	one.Free()
-	require.Empty(t, new(Rounds).StartAll(ms, nil))
 }
 
 func TestRoundsFromManyGoroutines(t *testing.T) {
@@ -279,7 +285,7 @@ func TestRoundsFromManyGoroutines(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 500 {
-				r := pool.Start(async, &Question{To: memberset.All(5), Need: 3, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
+				r := asking(&pool, async, Question{To: memberset.All(5), Need: 3, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}}).Start()
 				v, err := r.Wait(t.Context(), time.Now(), time.Minute)
 				assert.False(t, v != Won || err != nil, "%v %v", v, err)
 				r.Free()
@@ -336,7 +342,7 @@ func TestRoundThatRefusalsDecide(t *testing.T) {
 	down := errors.New("down")
 	ask := func() ([]*fake, *Round) {
 		fs, ms := fakes(3)
-		return fs, new(Rounds).Start(ms, &Question{To: memberset.All(3), Need: 2, Deny: 2, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}})
+		return fs, asking(new(Rounds), ms, Question{To: memberset.All(3), Need: 2, Deny: 2, Judge: &judge{}, Command: member.Command{Cmd: []byte("x")}}).Start()
 	}
 	fs, r := ask()
 	fs[0].answer(member.NotSent, down)

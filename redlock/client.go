@@ -28,7 +28,6 @@ type Client struct {
 	naming
 
 	rounds        quorum.Rounds
-	buffers       sync.Pool // *[]byte for encoding
 	holds         holds
 	noQuorumSince noQuorumSince
 	kept          []any // see keep
@@ -73,13 +72,8 @@ func (c *Client) orClosed(op, key string, err error) error {
 	return err
 }
 
-func (c *Client) buffer() *[]byte {
-	if b, ok := c.buffers.Get().(*[]byte); ok {
-		return b
-	}
-	b := make([]byte, 0, 512)
-	return &b
-}
+// round makes a round of all members.
+func (c *Client) round() *quorum.Round { return c.rounds.New(c.members) }
 
 // changed returns a channel that is closed at the next change of a member.
 func (c *Client) changed() <-chan struct{} {

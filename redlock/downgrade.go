@@ -121,14 +121,12 @@ func (h *hold) downgradeAt(i int) {
 }
 
 func (h *hold) submitDowngrade(to memberset.Set, ttl time.Duration, late bool) *quorum.Round {
-	cmd := h.c.buffer()
-	command := h.wire.Downgrade(cmd, h.owner, ttl)
-	r := h.c.rounds.Start(h.c.members, &quorum.Question{
+	r := h.c.round()
+	r.Question = quorum.Question{
 		Op: opDowngrade, Sent: time.Now(), TTL: ttl, To: to, Need: h.b.Need(), Judge: downgraded{h},
-		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
-	})
-	h.c.buffers.Put(cmd)
-	return r
+		Command: h.wire.Downgrade(&r.Buf, h.owner, ttl), Delivery: member.Delivery{Late: late, Ended: &h.ended},
+	}
+	return r.Start()
 }
 
 // downgraded hears the answers to a downgrade.

@@ -265,13 +265,11 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	c := e.lock.c
 	p := &poll{e: e, ctx: ctx, wakeup: make(chan struct{}, 1), State: election.New(len(c.members), c.need), open: len(c.members)}
 	wire := e.lock.terms.kind.of(e.lock.name, &c.cfg, &e.lock.terms)
-	cmd := c.buffer()
-	command := wire.Observe(cmd, "", 0)
-	r := c.rounds.Start(c.members, &quorum.Question{
-		Op: opObserve, Sent: time.Now(), To: memberset.All(len(c.members)), Need: len(c.members), Judge: p, Command: command,
-	})
-	c.buffers.Put(cmd)
-	defer r.Free()
+	r := c.round()
+	r.Question = quorum.Question{
+		Op: opObserve, Sent: time.Now(), To: memberset.All(len(c.members)), Need: len(c.members), Judge: p, Command: wire.Observe(&r.Buf, "", 0),
+	}
+	defer r.Start().Free()
 	timeout := time.NewTimer(c.cfg.MemberTimeout)
 	defer timeout.Stop()
 	for {
@@ -445,14 +443,13 @@ func (w *speech) overtaken(most int64) bool {
 // proclaim submits a value to all members. late says that the goroutine must not write to a socket.
 // The caller frees the round.
 func (h *hold) proclaim(token, seq int64, value []byte, late bool, j quorum.Judge) *quorum.Round {
-	cmd := h.c.buffer()
-	command := h.wire.Proclaim(cmd, h.owner, token, seq, 2*h.c.cfg.MaxTTL, value)
-	r := h.c.rounds.Start(h.c.members, &quorum.Question{
+	r := h.c.round()
+	r.Question = quorum.Question{
 		Op: opProclaim, Sent: time.Now(), To: memberset.All(len(h.c.members)), Need: h.c.need, Judge: j,
-		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
-	})
-	h.c.buffers.Put(cmd)
-	return r
+		Command:  h.wire.Proclaim(&r.Buf, h.owner, token, seq, 2*h.c.cfg.MaxTTL, value),
+		Delivery: member.Delivery{Late: late, Ended: &h.ended},
+	}
+	return r.Start()
 }
 
 // recorded hears the answers to a proclamation.
@@ -498,11 +495,10 @@ func (h *hold) lastWord(to memberset.Set, late bool) {
 	case w == nil:
 		w = &speech{} // adopted: a client before this one may have proclaimed
 	}
-	cmd := h.c.buffer()
-	command := h.wire.Resign(cmd, h.owner, w.token, h.c.cfg.Entry)
-	h.c.rounds.Start(h.c.members, &quorum.Question{
+	r := h.c.round()
+	r.Question = quorum.Question{
 		Op: opResign, Sent: time.Now(), To: to, Need: h.c.need, Judge: &recorded{h: h},
-		Command: command, Delivery: member.Delivery{Late: late},
-	}).Free()
-	h.c.buffers.Put(cmd)
+		Command: h.wire.Resign(&r.Buf, h.owner, w.token, h.c.cfg.Entry), Delivery: member.Delivery{Late: late},
+	}
+	r.Start().Free()
 }

@@ -170,46 +170,37 @@ func (h *hold) owed() (to memberset.Set) {
 
 // acquire asks members for their votes.
 func (h *hold) acquire(s *wait.Step, sent time.Time) *quorum.Round {
-	cmd := h.c.buffer()
-	var q quorum.Question
-	h.question(&q, s, sent, cmd)
-	r := h.c.rounds.Start(h.c.members, &q)
-	h.c.buffers.Put(cmd)
+	return h.question(s, sent).Start()
+}
+
+// question is the round of acquire.
+func (h *hold) question(s *wait.Step, sent time.Time) *quorum.Round {
+	r := h.c.round()
+	r.Op, r.Sent, r.TTL, r.To, r.Need, r.Judge = opAcquire, sent, h.terms.ttl, s.To, s.Need, h
+	r.Command, r.Ended = h.wire.Acquire(&r.Buf, h.owner, h.terms.ttl), &h.ended
 	return r
 }
 
-// question writes into q what acquire asks, encoded into a buffer.
-func (h *hold) question(q *quorum.Question, s *wait.Step, sent time.Time, buf *[]byte) {
-	*q = quorum.Question{
-		Op: opAcquire, Sent: sent, TTL: h.terms.ttl, To: s.To, Need: s.Need, Judge: h,
-		Command: h.wire.Acquire(buf, h.owner, h.terms.ttl), Delivery: member.Delivery{Ended: &h.ended},
+// startAll starts so many rounds, which go to each member in one group.
+func (c *Client) startAll(n int, round func(i int) *quorum.Round) []*quorum.Round {
+	rounds := make([]*quorum.Round, n)
+	for i := range rounds {
+		rounds[i] = round(i)
 	}
-}
-
-// startAll asks so many questions, which go to each member in one group. Each is written with a buffer of its own.
-func (c *Client) startAll(n int, write func(i int, q *quorum.Question, buf *[]byte)) []*quorum.Round {
-	questions, buffers := make([]quorum.Question, n), make([]*[]byte, n)
-	for i := range questions {
-		buffers[i] = c.buffer()
-		write(i, &questions[i], buffers[i])
-	}
-	rounds := c.rounds.StartAll(c.members, questions)
-	for _, buf := range buffers {
-		c.buffers.Put(buf)
+	if n > 0 {
+		rounds[0].Start(rounds[1:]...)
 	}
 	return rounds
 }
 
 // ask submits one question about the hold to some members.
 func (h *hold) ask(op string, to memberset.Set, sent time.Time, ttl time.Duration, encode func(*[]byte) member.Command, late bool) *quorum.Round {
-	cmd := h.c.buffer()
-	command := encode(cmd)
-	r := h.c.rounds.Start(h.c.members, &quorum.Question{
+	r := h.c.round()
+	r.Question = quorum.Question{
 		Op: op, Sent: sent, TTL: ttl, To: to, Need: h.b.Need(), Judge: h,
-		Command: command, Delivery: member.Delivery{Late: late, Ended: &h.ended},
-	})
-	h.c.buffers.Put(cmd)
-	return r
+		Command: encode(&r.Buf), Delivery: member.Delivery{Late: late, Ended: &h.ended},
+	}
+	return r.Start()
 }
 
 // register asks for the lock, now or when it is handed over.
@@ -263,18 +254,20 @@ func (h *hold) most() int64 {
 // rejoin has members take the lease back for ttl, where they do not have it: those that an adoption has not reached move the vote
 // first, which is the former owner's still. For what is another's there, they keep a wish for so long.
 func (h *hold) rejoin(to memberset.Set, ttl, wish time.Duration, j quorum.Judge) {
-	now, cmd, late := time.Now(), h.c.buffer(), member.Delivery{Late: true, Ended: &h.ended}
+	now, late := time.Now(), member.Delivery{Late: true, Ended: &h.ended}
 	if h.former != "" {
-		h.c.rounds.Start(h.c.members, &quorum.Question{
-			Op: opExtend, Sent: now, To: to, Need: 1, Judge: withdrawal{}, Command: h.having().Adopt(cmd, h.owner, h.former, ttl), Delivery: late,
-		}).Free()
+		r := h.c.round()
+		r.Question = quorum.Question{
+			Op: opExtend, Sent: now, To: to, Need: 1, Judge: withdrawal{}, Command: h.having().Adopt(&r.Buf, h.owner, h.former, ttl), Delivery: late,
+		}
+		r.Start().Free()
 	}
-	wire := h.having().Wishing(wish)
-	h.c.rounds.Start(h.c.members, &quorum.Question{
+	r, wire := h.c.round(), h.having().Wishing(wish)
+	r.Question = quorum.Question{
 		Op: opRejoin, Sent: now, TTL: ttl, To: to, Need: 1, Judge: j,
-		Command: wire.Rejoin(cmd, h.owner, ttl, h.b.Lease(), h.most()), Delivery: late,
-	}).Free()
-	h.c.buffers.Put(cmd)
+		Command: wire.Rejoin(&r.Buf, h.owner, ttl, h.b.Lease(), h.most()), Delivery: late,
+	}
+	r.Start().Free()
 }
 
 // having is the lock with what the owner has won of it, or is about to. Of a lock without slots, the calls do not say.
@@ -287,9 +280,8 @@ func (h *hold) having() *script.Lock {
 	return &l
 }
 
-// releaseQuestion writes into q what a release asks, encoded into a buffer. It asks nobody while the hold has a lease that has
-// not ended.
-func (h *hold) releaseQuestion(q *quorum.Question, to memberset.Set, late bool, buf *[]byte) {
+// releaseQuestion is the round of a release. It asks nobody while the hold has a lease that has not ended.
+func (h *hold) releaseQuestion(judge quorum.Judge, to memberset.Set, late bool) *quorum.Round {
 	h.mu.Lock()
 	hint, wire, longest := h.b.Hint(), h.having(), max(h.longest, h.c.cfg.Entry)
 	if h.b.Waited() {
@@ -299,22 +291,16 @@ func (h *hold) releaseQuestion(q *quorum.Question, to memberset.Set, late bool, 
 		to = 0
 	}
 	h.mu.Unlock()
-	now := time.Now()
-	*q = quorum.Question{
-		Op: opRelease, Sent: now, To: to, Need: h.b.Need(), Deny: int32(len(h.c.members) - h.b.Need() + 1), Judge: h,
-		Command:  wire.Release(buf, h.owner, hint),
-		Delivery: member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)},
-	}
+	r, now := h.c.round(), time.Now()
+	r.Op, r.Sent, r.To, r.Need, r.Judge = opRelease, now, to, h.b.Need(), judge
+	r.Deny = int32(len(h.c.members) - r.Need + 1)
+	r.Command = wire.Release(&r.Buf, h.owner, hint)
+	r.Delivery = member.Delivery{Always: true, Late: late, OweUntil: now.Add(longest + time.Second)}
+	return r
 }
 
 func (h *hold) submitRelease(judge quorum.Judge, to memberset.Set, late bool) *quorum.Round {
-	cmd := h.c.buffer()
-	var q quorum.Question
-	h.releaseQuestion(&q, to, late, cmd)
-	q.Judge = judge
-	r := h.c.rounds.Start(h.c.members, &q)
-	h.c.buffers.Put(cmd)
-	return r
+	return h.releaseQuestion(judge, to, late).Start()
 }
 
 // releaseFormer frees the votes that an adoption has not moved. A majority had the lease for the new owner: so they are the
@@ -326,12 +312,9 @@ func (h *hold) releaseFormer(late bool) {
 	if !held {
 		return
 	}
-	cmd := h.c.buffer()
-	var q quorum.Question
-	h.releaseQuestion(&q, memberset.All(len(h.c.members)), late, cmd)
-	q.Judge, q.Command = withdrawal{}, h.having().Release(cmd, h.former, "")
-	h.c.rounds.Start(h.c.members, &q).Free()
-	h.c.buffers.Put(cmd)
+	r := h.releaseQuestion(withdrawal{}, memberset.All(len(h.c.members)), late)
+	r.Command = h.having().Release(&r.Buf, h.former, "")
+	r.Start().Free()
 }
 
 // withdrawal is the Judge of what the client asks for and does not use.

@@ -146,8 +146,8 @@ func (h *hold) releaseFor(judge quorum.Judge, late bool) *quorum.Round {
 
 // releaseAll is release for several holds of one client, whose calls go to each member in one group.
 func (c *Client) releaseAll(holds []*hold, late bool) []*quorum.Round {
-	rounds := c.startAll(len(holds), func(i int, q *quorum.Question, buf *[]byte) {
-		holds[i].releaseQuestion(q, holds[i].owed(), late, buf)
+	rounds := c.startAll(len(holds), func(i int) *quorum.Round {
+		return holds[i].releaseQuestion(holds[i], holds[i].owed(), late)
 	})
 	for _, h := range holds {
 		h.afterRelease(late)

@@ -354,9 +354,8 @@ func TestReleaseIsOwedForAsLongAsTheEntryMayLive(t *testing.T) {
 		defer func() { _ = c.Close() }()
 		for start, owed := range map[wait.Start]time.Duration{wait.TryOnce: c.cfg.Entry, wait.WaitFirst: 4 * c.cfg.Entry} {
 			a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Second}, wait.Past{Start: start}, nil)
-			var q quorum.Question
-			a.releaseQuestion(&q, memberset.All(1), false, c.buffer())
-			require.Equal(t, owed+time.Second, time.Until(q.Delivery.OweUntil))
+			r := a.releaseQuestion(&a.hold, memberset.All(1), false)
+			require.Equal(t, owed+time.Second, time.Until(r.OweUntil))
 			a.abandon()
 		}
 	})

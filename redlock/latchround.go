@@ -183,19 +183,17 @@ func (r *latchRound) flush(late bool) {
 		if !ok {
 			return
 		}
-		buf := r.c.buffer()
-		var cmd member.Command
-		if b.Known {
-			cmd = r.wire.Tell(buf, terms)
-		} else {
-			cmd = r.wire.Arrive(buf, terms, b.Open, wired(b.Arrivals))
-		}
-		q := quorum.Question{
+		q := r.c.round()
+		q.Question = quorum.Question{
 			Op: opArrive, Sent: now, To: b.To, Need: r.c.need, Judge: &latchCall{r: r, b: b, in: in},
-			Command: cmd, Delivery: member.Delivery{Late: late, Ended: deleted},
+			Delivery: member.Delivery{Late: late, Ended: deleted},
 		}
-		r.c.rounds.Start(r.c.members, &q).Free()
-		r.c.buffers.Put(buf)
+		if b.Known {
+			q.Command = r.wire.Tell(&q.Buf, terms)
+		} else {
+			q.Command = r.wire.Arrive(&q.Buf, terms, b.Open, wired(b.Arrivals))
+		}
+		q.Start().Free()
 	}
 }
 

@@ -47,12 +47,11 @@ func (c *Client) askLimit(ctx context.Context, op, name string, stored int64) (*
 	lock, once := script.Semaphore(c.cfg.keyOf(name)), retry{began: time.Now()}
 	for {
 		j := &limits{c: c, slot: lock.Slot(), gens: make([]uint64, len(c.members)), clocks: make([]int64, len(c.members))}
-		cmd, sent := c.buffer(), time.Now()
-		r := c.rounds.Start(c.members, &quorum.Question{
-			Op: op, Sent: sent, To: memberset.All(len(c.members)), Need: c.need, Judge: j, Command: lock.Limit(cmd, stored),
-		})
-		c.buffers.Put(cmd)
-		v, cause := r.Wait(ctx, sent, c.cfg.MemberTimeout)
+		r, sent := c.round(), time.Now()
+		r.Question = quorum.Question{
+			Op: op, Sent: sent, To: memberset.All(len(c.members)), Need: c.need, Judge: j, Command: lock.Limit(&r.Buf, stored),
+		}
+		v, cause := r.Start().Wait(ctx, sent, c.cfg.MemberTimeout)
 		votes := r.Votes(c.members)
 		r.Free()
 		known := j.seen()

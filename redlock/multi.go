@@ -384,9 +384,9 @@ func (g *gathering) askAt(c *Client, parts []part) error {
 		p.asked, p.won = a, false
 		asked = append(asked, p)
 	}
-	rounds := c.startAll(len(asked), func(i int, q *quorum.Question, buf *[]byte) {
+	rounds := c.startAll(len(asked), func(i int) *quorum.Round {
 		p := asked[i]
-		p.asked.question(q, &p.step, p.asked.next(&p.step), buf)
+		return p.asked.question(&p.step, p.asked.next(&p.step))
 	})
 	for i, r := range rounds {
 		asked[i].asked.poll(r)

@@ -55,14 +55,12 @@ func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round 
 		h.takes(len(k.c.members))
 		delivery.Ended = &h.ended
 	}
-	cmd := k.c.buffer()
-	command := n.encode(cmd)
-	r := k.c.rounds.Start(k.c.members, &quorum.Question{
+	r := k.c.round()
+	r.Question = quorum.Question{
 		Op: opExtend, Sent: now, TTL: n.items[0].TTL(), To: memberset.All(len(k.c.members)), Need: k.c.need, Judge: j,
-		Command:  command,
-		Delivery: delivery,
-	})
-	k.c.buffers.Put(cmd)
+		Command: n.encode(&r.Buf), Delivery: delivery,
+	}
+	r.Start()
 	if n.moves() { // some may have refused while others were not asked yet
 		for i := range k.c.members {
 			h.overtaken(i)

@@ -121,18 +121,17 @@ func (w *watch) next(ctx context.Context) error {
 
 // ask submits the question to some members. entry 0 withdraws the watch.
 func (w *watch) ask(to memberset.Set, now time.Time, entry time.Duration) {
-	buf := w.c.buffer()
-	q := quorum.Question{
+	r := w.c.round()
+	r.Question = quorum.Question{
 		Op: w.op, Sent: now, TTL: entry, To: to, Need: w.c.need, Judge: w,
-		Command: w.owner.question(buf, to, w.id, entry),
+		Command: w.owner.question(&r.Buf, to, w.id, entry),
 	}
 	if entry != 0 {
-		q.Delivery.Ended = &w.ended
+		r.Ended = &w.ended
 	} else {
-		q.Delivery.Always, q.Delivery.OweUntil = true, now.Add(w.c.cfg.Entry+time.Second)
+		r.Always, r.OweUntil = true, now.Add(w.c.cfg.Entry+time.Second)
 	}
-	w.c.rounds.Start(w.c.members, &q).Free()
-	w.c.buffers.Put(buf)
+	r.Start().Free()
 }
 
 // Judge implements quorum.Judge: it books an answer, on the goroutine that read it.
