@@ -26,23 +26,26 @@ func (r *Round) Wait(ctx context.Context, since time.Time, timeout time.Duration
 		defer r.rounds.alarms.stop(r)
 	}
 	for {
-		select {
-		case <-r.wake:
-			if v := r.result(); v != Undecided {
-				return v, nil
+		if ended := ctx.Done(); ended == nil {
+			<-r.wake
+		} else {
+			select {
+			case <-r.wake:
+			case <-ended:
 			}
-			if timeout > 0 && r.rounds.alarms.over(r) {
-				until := r.silentAt(since, timeout)
-				if !until.After(time.Now()) {
-					return Undecided, nil
-				}
-				r.rounds.alarms.set(r, until, timeout)
+		}
+		if v := r.result(); v != Undecided {
+			return v, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return Undecided, err
+		}
+		if timeout > 0 && r.rounds.alarms.over(r) {
+			until := r.silentAt(since, timeout)
+			if !until.After(time.Now()) {
+				return Undecided, nil
 			}
-		case <-ctx.Done():
-			if v := r.result(); v != Undecided {
-				return v, nil
-			}
-			return Undecided, ctx.Err()
+			r.rounds.alarms.set(r, until, timeout)
 		}
 	}
 }
