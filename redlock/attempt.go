@@ -245,8 +245,8 @@ func (a *attempt) poll(r *quorum.Round) {
 
 // wokenBy are the tracer's words.
 var wokenBy = [...]WakeReason{
-	wait.ByNothing: "", wait.ByPoll: WokenByPoll, wait.ByExpiry: WokenByExpiry, wait.ByMember: WokenByMember,
-	wait.ByGrant: WokenByGrant,
+	wait.ByNothing: "", wait.ByPoll: wokenByPoll, wait.ByExpiry: wokenByExpiry, wait.ByMember: wokenByMember,
+	wait.ByGrant: wokenByGrant,
 }
 
 // end is why the attempt has ended: nil where it has the lock.
@@ -296,19 +296,28 @@ func (w *waiting) memberChanged() {
 	}
 }
 
-// lease makes a lease of a grant. If that fails, the attempt has released its hold.
-func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
+// lease makes a lease of a grant; with a tenure, it is a share in that. If that fails, the attempt has released its hold.
+func (a *attempt) lease(ctx context.Context, res result, t *tenure) (*Lease, error) {
 	now := time.Now()
+	var asked terms
+	if t != nil {
+		asked, a.terms.maxHold = a.terms, -1 // that is of shares; this field alone: late answers look at others
+	}
 	a.mu.Lock()
 	term, ok := a.b.Start(res.Grant, now)
 	a.mu.Unlock()
 	if !ok {
+		t.fails()
 		a.abandon()
 		return nil, &keyError{op: opAcquire, key: a.name(), err: ErrTooSlow}
 	}
 	l := newLease(ctx, &a.hold, term, res.waited, now)
 	l.as = a.terms.as
+	if t != nil {
+		l.bond, l.ctx = t, context.Background()
+	}
 	if !a.c.keeper.add(l) {
+		t.fails()
 		a.abandon()
 		return nil, &keyError{op: opAcquire, key: l.key, err: ErrClosed}
 	}
@@ -316,6 +325,13 @@ func (a *attempt) lease(ctx context.Context, res result) (*Lease, error) {
 	a.terms.kind.held(l)
 	if a.c.log.Enabled(ctx, slog.LevelDebug) && l.own.Votes() <= a.c.need && len(a.c.members) > 1 {
 		a.c.log.Debug("held by a bare majority", "key", logged(l.key), "token", l.token)
+	}
+	if t != nil {
+		first, ok := t.begun(ctx, &asked, l, res, now).begin(now)
+		if !ok && a.c.isClosed() {
+			return nil, &keyError{op: opAcquire, key: l.key, err: ErrClosed}
+		}
+		return first, nil
 	}
 	return &l.own, nil
 }

@@ -75,6 +75,11 @@ func (c *Client) orClosed(op, key string, err error) error {
 // round makes a round of all members.
 func (c *Client) round() *quorum.Round { return c.rounds.New(c.members) }
 
+// owns reports whether an owner is one of this client.
+func (c *Client) owns(owner string) bool {
+	return len(owner) > len(c.uuid) && owner[len(c.uuid)] == ':' && owner[:len(c.uuid)] == c.uuid
+}
+
 // changed returns a channel that is closed at the next change of a member.
 func (c *Client) changed() <-chan struct{} {
 	c.changes.mu.Lock()

@@ -226,7 +226,7 @@ func passes(err error) bool {
 // lease was lost.
 func (e *Election) term(ctx context.Context, value []byte, fn func(ctx context.Context, lease *Lease) error) (led bool, began time.Time, err error) {
 	c, line := e.lock.c, ownNames+"run:"+e.lock.name // no lock has this name
-	turn, _, err := sitesOf.of(c).enter(ctx, line, 1, c.closed)
+	turn, _, err := sitesOf.of(c).enter(ctx, line, 1, c.closed, nil)
 	if err != nil {
 		return false, began, &keyError{op: opElection, key: e.lock.name, err: err}
 	}

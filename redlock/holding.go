@@ -31,7 +31,7 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 		h.terms.kind.heard(h, report{member: c.Index, limit: a.Limit})
 	}
 	if asked && a.N < 0 {
-		h.c.contended(h.terms.kind.line(h.name()), a.At)
+		h.c.contended(h.terms.kind.line(h.name()), a.At, false)
 	}
 	if late && (asked || r.Op == opClaim) && !h.ended.Load() {
 		h.raiseLate(c.Index)
@@ -76,12 +76,15 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	wake := h.wake
 	h.mu.Unlock()
 	if !p.Gone && (!p.Grant || len(p.Other) > 1) { // a grant names the waiter that is next
-		h.c.contended(h.terms.kind.line(h.name()), at)
+		h.c.contended(h.terms.kind.line(h.name()), at, h.c.owns(p.Other))
 	}
 	if late {
 		h.raiseLate(i)
 	}
-	if !p.Gone {
+	switch {
+	case p.Readers:
+		h.terms.kind.heard(h, report{readers: true})
+	case !p.Gone:
 		h.followed(p.Other)
 	}
 	signal(wake)
@@ -89,7 +92,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	case counts && regained:
 		h.terms.kind.heard(h, report{member: i, regained: true})
 	case counts:
-		h.c.woken(h.traced, h.lock(), WokenByGrant)
+		h.c.woken(h.traced, h.lock(), wokenByGrant)
 	}
 }
 

@@ -282,7 +282,7 @@ func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
 			defer c.keeper.mu.Unlock()
 			return time.Until(c.keeper.armed)
 		}
-		c.contended("k", time.Now())
+		c.contended("k", time.Now(), false)
 		require.Equal(t, contendedFor, due())
 		a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
 		l := leaseOf(a, time.Minute, false)

@@ -38,6 +38,8 @@ type kind struct {
 	together bool
 	// weaker is the kind that a downgrade makes of a lease; nil: there is none.
 	weaker *kind
+	// passes says that callers of one client pass on what they hold.
+	passes bool
 	// lapses says that a lease of a fixed TTL may end by itself: nobody is told that it was lost.
 	lapses bool
 	// extra is what terms of the kind have besides if a caller says nothing.
@@ -69,6 +71,7 @@ type hooks interface {
 type report struct {
 	member   int
 	waiter   string    // another owner that waits behind a vote of the hold; "": nobody
+	readers  bool      // readers wait there
 	limit    int64     // that the member has stored; 0: none
 	regained bool      // it has given back a vote that the lease has wished for
 	renewal  int64     // the number above 0 that it says of the lease in a renewal, which is a yes; 0: it is of no renewal
@@ -181,6 +184,23 @@ type want struct {
 	name  string
 	terms *terms
 	try   bool // without waiting
+	set   bool // with others, all or none
+	turn  turn
+}
+
+// turn says whether a caller has its turn in the line of its client.
+type turn uint8
+
+const (
+	noTurn turn = iota
+	hasTurn
+	leftLine // with what it wanted
+)
+
+// passes reports whether others of the client may pass on to the caller what they have, and the caller to them.
+func (w *want) passes(c *Config) bool {
+	t := w.terms
+	return t.kind.passes && t.renew && t.as == "" && !w.set && !c.Interop
 }
 
 // result is a grant and how it was obtained.
@@ -188,6 +208,7 @@ type result struct {
 	wait.Grant
 	waited bool
 	met    bool // a call that does not wait was in the way of others, as they were in its way
+	passed bool // by another caller of the client
 }
 
 // terms are what a lock asks for.

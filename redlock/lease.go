@@ -49,7 +49,7 @@ func (alone) until(l *lease) time.Time { return l.term.Until() }
 
 func (alone) ended(l *lease, _ error, over core.Ended) debt {
 	l.hold.leaves(over)
-	return debt{l.hold, 1}
+	return debt{release: l.hold, losses: 1}
 }
 
 // newLease makes a lease that nobody looks after yet.
@@ -163,12 +163,6 @@ func (l *lease) alive(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.term.Err() == nil && clock.Until(l.bond.until(l), now) > 0
-}
-
-// debt is what the caller that has ended a lease owes.
-type debt struct {
-	release *hold // nil: there is nothing to release, because others have the hold
-	losses  int   // how many leases have ended with it: if it was lost, each of them is told of
 }
 
 // end makes err the lease's end, if it has none yet, and cancels its context.

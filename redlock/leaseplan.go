@@ -20,6 +20,13 @@ type inKeeper struct {
 	pos    int32 // in the keeper's heap, -1: not in it
 }
 
+// debt is what the caller that has ended a lease owes.
+type debt struct {
+	release *hold      // nil: there is nothing to release, because others have the hold
+	losses  int        // how many leases have ended with it: if it was lost, each of them is told of
+	lost    *LostError // as it is told; nil: as it was lost
+}
+
 // ties are what else follows from a bond.
 type ties interface {
 	// expire ends the lease, whose validity is over.

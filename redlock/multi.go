@@ -158,7 +158,7 @@ func (m *Multi) acquire(ctx context.Context, op string, try bool) (*Leases, erro
 		p := &g.parts[i]
 		*p = part{c: l.c, terms: &l.terms, inHand: l.terms, wire: l.terms.kind.of(l.name, &l.c.cfg, &l.terms)}
 		p.inHand.renew, p.inHand.maxHold = true, -1
-		p.want = want{op: op, name: l.name, terms: &p.inHand, try: try}
+		p.want = want{op: op, name: l.name, terms: &p.inHand, try: try, set: true}
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, &keyError{op: op, key: m.locks[0].name, err: err}
@@ -408,7 +408,7 @@ func (g *gathering) keep(ctx context.Context, parts []part) error {
 			a.terms.renew, a.terms.maxHold = p.terms.renew, p.terms.maxHold
 		}
 		p.res = result{Grant: p.step.Grant, waited: a.b.Waited()}
-		l, err := a.lease(ctx, p.res)
+		l, err := a.lease(ctx, p.res, nil)
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,8 @@ func (m *Mutex) init(c *Client, k *kind, name string, opts []LockOption) {
 //
 // Waiters are served in order of arrival. The members keep the request of a waiter and carry it out
 // at the moment the lock is freed. Waiting costs each member one message every third of
-// Config.Entry. While too many members are in quarantine, Lock waits for them.
+// Config.Entry. While too many members are in quarantine, Lock waits for them. Callers of one client pass
+// the lock on among themselves as long as no other client waits, and no member is asked.
 //
 // After an error, the client takes back whatever the call has left at the members. Errors:
 //
@@ -167,7 +168,17 @@ func afterwards(err error, ends ...error) error {
 
 // exclusive is the kind of Client.Mutex.
 var exclusive = kind{
-	name: KindMutex, lock: script.Exclusive, rules: &besideReaders, width: 1, format: 1, shared: true, extra: noExtra{}, hooks: plain{},
+	name: KindMutex, lock: script.Exclusive, rules: &besideReaders, width: 1, format: 1, shared: true, passes: true,
+	extra: noExtra{}, hooks: mutexHooks{},
+}
+
+// mutexHooks have the callers of a client pass on what they hold.
+type mutexHooks struct{ plain }
+
+func (mutexHooks) heard(h *hold, r report) {
+	if r.waiter != "" || r.readers {
+		h.recalled()
+	}
 }
 
 // The rules of kinds without readers, as they are if others have readers of the same name.

@@ -65,7 +65,7 @@ func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
 func ended(call CallStart, start, now time.Time, lease *Lease, res result, err error) CallEnd {
 	e := CallEnd{
 		CallStart: call, Err: err, Elapsed: clock.Elapsed(start, now),
-		Votes: res.In.Len(), SecondRound: res.Raised, Waited: res.waited,
+		Votes: res.In.Len(), SecondRound: res.Raised, Waited: res.waited, Passed: res.passed,
 	}
 	if err == nil {
 		e.Token, e.Validity = lease.Token(), clock.Until(lease.ValidUntil(), now)
@@ -108,10 +108,20 @@ func (c *Client) byAttempts(ctx, in context.Context, w want) (*Lease, result, er
 		return nil, result{waited: true}, err
 	}
 	place, contended, err := c.standInLine(ctx, &w)
+	for ; err == nil && place != nil && place.share != nil; place, contended, err = c.standInLine(ctx, &w) {
+		if l, ok := place.share.begin(time.Now()); ok {
+			return l, result{Grant: wait.Grant{In: place.share.of.in}, waited: true, passed: true}, nil
+		}
+	}
 	if err != nil {
 		return nil, result{waited: !errors.Is(err, ErrClosed)}, err
 	}
-	defer c.leaveLine(&w, place)
+	w.turn = hasTurn
+	defer func() {
+		if w.turn == hasTurn {
+			c.leaveLine(&w, place)
+		}
+	}()
 	if w.mayReenter() { // another goroutine of the same owner may have been before us in line
 		if l, err := c.again(&w); l != nil || err != nil {
 			return l, result{}, err
@@ -198,7 +208,11 @@ func (w *want) slot(c *Config) uint16 {
 // standInLine waits for the caller's turn among the callers of this process.
 func (c *Client) standInLine(ctx context.Context, w *want) (p *place, contended bool, err error) {
 	line, width := w.line()
-	p, contended, err = sitesOf.of(c).enter(ctx, line, width, c.closed)
+	var terms *terms
+	if w.passes(&c.cfg) {
+		terms = w.terms
+	}
+	p, contended, err = sitesOf.of(c).enter(ctx, line, width, c.closed, terms)
 	switch {
 	case errors.Is(err, ErrClosed):
 		err = &keyError{op: w.op, key: w.name, err: ErrClosed}
@@ -206,6 +220,47 @@ func (c *Client) standInLine(ctx context.Context, w *want) (p *place, contended 
 		err = &keyError{op: w.op + ": in line behind callers of this process:", key: w.name, err: ErrHeld, cause: err}
 	}
 	return p, contended, err
+}
+
+// enter joins the line of a name and waits for the caller's turn, which lasts until leave. It begins
+// when nobody stands before the caller and fewer than width callers have their turn. A caller with a
+// greater width may join later. Those who have a tenure of the name pass it on to a caller with terms:
+// then the place has a share of it, and there is no turn, and nothing to leave. contended says whether
+// others want the lock. An error is ctx's, or ErrClosed.
+func (l *sites) enter(ctx context.Context, name string, width int, closed <-chan struct{}, terms *terms) (p *place, contended bool, err error) {
+	sh := l.shard(name)
+	sh.mu.Lock()
+	s := sh.site(name)
+	t := s.passing(terms)
+	if len(s.places) == 0 && s.busy < width && t == nil {
+		s.busy++
+		contended = !s.contended.IsZero() && clock.Elapsed(s.contended, time.Now()) < contendedFor
+		sh.mu.Unlock()
+		return nil, contended, nil
+	}
+	p = &place{turn: make(chan struct{}), width: width, terms: terms, ctx: ctx}
+	s.places = append(s.places, p)
+	asks := t != nil && t.asksLocked(time.Now())
+	sh.mu.Unlock()
+	if asks {
+		t.reserve(false)
+	}
+	if err = p.wait(ctx, closed); err == nil || !l.leave(name, p) { // it may have got its share since
+		return p, true, nil
+	}
+	return nil, true, err
+}
+
+// wait waits until the caller is to go on. An error is ctx's, or ErrClosed.
+func (p *place) wait(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-p.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-closed:
+		return ErrClosed
+	}
 }
 
 // stepIntoLine takes the caller's turn if it comes at once.
@@ -249,7 +304,8 @@ func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *wait.St
 		err := a.run(ctx, s, now)
 		res := result{Grant: s.Grant, waited: s.Do != wait.Listen && a.b.Waited(), met: s.Do == wait.Lose && s.Cause == wait.Stuck}
 		if err == nil {
-			l, err := a.lease(ctx, res)
+			t := c.won(w, &a.hold)
+			l, err := a.lease(ctx, res, t)
 			return l, res, err
 		}
 		past := a.past()

@@ -1161,7 +1161,7 @@ func (s *search) win(c int, a *attempt, st wait.Step) {
 	if st.Grant.Raised {
 		s.count("won with a second round")
 	}
-	l, err := a.lease(context.Background(), result{Grant: st.Grant, waited: a.b.Waited()})
+	l, err := a.lease(context.Background(), result{Grant: st.Grant, waited: a.b.Waited()}, nil)
 	s.stubs[c].keeper.leases = nil
 	cl.b = a.b
 	if err != nil {

@@ -88,9 +88,16 @@ func (t *tenure) renewed(until time.Time) {
 	}
 }
 
-// extend implements bond: it lengthens what all share.
+// extend implements bond: it lengthens what all share. What has one share at a time it may shorten, too.
 func (s *share) extend(ctx context.Context, _ *lease, ttl time.Duration) error {
 	now, all := time.Now(), s.of.lease
+	if !s.of.kind.together {
+		err := s.c.keeper.extend(ctx, all, ttl)
+		if s.err() != nil {
+			return s.notHeld(opExtend)
+		}
+		return err
+	}
 	if clock.Until(all.validity(), now.Add(clock.Validity(ttl, s.c.cfg.Drift))) >= 0 {
 		return nil
 	}
@@ -101,8 +108,8 @@ func (s *share) extend(ctx context.Context, _ *lease, ttl time.Duration) error {
 	return err
 }
 
-// ended implements bond. The last share ends the lease of the tenure.
-func (s *share) ended(*lease, error, core.Ended) debt {
+// ended implements bond. The last share ends the lease of the tenure, unless it is passed on.
+func (s *share) ended(_ *lease, err error, _ core.Ended) debt {
 	t := s.of
 	t.shard.mu.Lock()
 	if s.at < 0 { // the tenure has ended, and sees to it
@@ -115,17 +122,23 @@ func (s *share) ended(*lease, error, core.Ended) debt {
 	t.out[end] = nil
 	t.out = t.out[:end]
 	s.at = -1
-	last := end == 0
-	if last {
-		t.over = true
-		t.closeLocked()
+	last, asks := end == 0, false
+	if last && err == ErrReleased && t.kind.passes {
+		now := time.Now()
+		last = t.settleLocked(now)
+		asks = !last && t.asksLocked(now)
+	} else if last {
+		t.overLocked()
 	}
 	t.shard.mu.Unlock()
+	if asks {
+		t.reserve(false)
+	}
 	if !last {
-		return debt{nil, 1}
+		return debt{losses: 1}
 	}
 	owed, _ := t.lease.end(ErrReleased)
-	return debt{owed.release, 1}
+	return debt{release: owed.release, losses: 1}
 }
 
 // expire implements bond: the lease of the tenure has ended, or the time of the share is over.
@@ -135,6 +148,7 @@ func (s *share) expire(l *lease) {
 		alone{}.expire(l)
 		return
 	}
+	err = s.because(err)
 	owed, _ := s.end(err)
 	var lost *LostError
 	if errors.As(err, &lost) {
@@ -155,6 +169,9 @@ func (s *share) renewed(time.Time) {}
 
 // apart implements bond.
 func (s *share) apart() error {
+	if !s.of.kind.together {
+		return nil
+	}
 	return badInput("handoff", "readers of this client share what they hold: ask for a fixed TTL to hand a read lease off")
 }
 

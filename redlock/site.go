@@ -35,6 +35,8 @@ type site struct {
 	busy      int       // callers whose turn it is
 	places    []*place  // of the callers behind those
 	contended time.Time // when the lock was last seen to be another's
+	met       time.Time // when a caller was last heard to wait behind another one of the client
+	shut      time.Time // when members last had no tokens for a tenure
 	open      []*tenure // that others of the client may join
 }
 
@@ -45,7 +47,7 @@ var sitesOf = keep[sites]()
 type place struct {
 	turn  chan struct{} // closed when the caller is to go on
 	width int           // in a line that is when fewer callers than this have their turn, and nobody stands before it
-	terms *terms
+	terms *terms        // nil: nothing can be passed to the caller
 	ctx   context.Context
 	share *share // of what others have formed; nil: it is the caller's turn
 }
@@ -57,42 +59,6 @@ const contendedFor = time.Second
 func (l *sites) shard(name string) *siteShard {
 	l.once.Do(func() { l.seed = maphash.MakeSeed() })
 	return &l.shards[maphash.String(l.seed, name)%uint64(len(l.shards))]
-}
-
-// enter joins the line of a name and waits for the caller's turn, which lasts until leave. It begins
-// when nobody stands before the caller and fewer than width callers have their turn. A caller with a
-// greater width may join later. contended says whether others want the lock. An error is
-// ctx's, or ErrClosed.
-func (l *sites) enter(ctx context.Context, name string, width int, closed <-chan struct{}) (p *place, contended bool, err error) {
-	sh := l.shard(name)
-	sh.mu.Lock()
-	s := sh.site(name)
-	if len(s.places) == 0 && s.busy < width {
-		s.busy++
-		contended = !s.contended.IsZero() && clock.Elapsed(s.contended, time.Now()) < contendedFor
-		sh.mu.Unlock()
-		return nil, contended, nil
-	}
-	p = &place{turn: make(chan struct{}), width: width}
-	s.places = append(s.places, p)
-	sh.mu.Unlock()
-	if err = p.wait(ctx, closed); err == nil {
-		return p, true, nil
-	}
-	l.leave(name, p)
-	return nil, true, err
-}
-
-// wait waits until the caller is to go on. An error is ctx's, or ErrClosed.
-func (p *place) wait(ctx context.Context, closed <-chan struct{}) error {
-	select {
-	case <-p.turn:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-closed:
-		return ErrClosed
-	}
 }
 
 // enterNow is enter for a caller who does not stand in line. ok says whether its turn has come.
@@ -108,30 +74,49 @@ func (l *sites) enterNow(name string, width int) (ok bool) {
 }
 
 // leave gives up a place, or the turn if it has come. Then the turn begins of those behind it that
-// fit in.
-func (l *sites) leave(name string, p *place) {
+// fit in. leave reports false if there is neither, because the caller has a share.
+func (l *sites) leave(name string, p *place) bool {
 	sh := l.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	if p != nil && p.share != nil {
+		return false
+	}
 	s := sh.m[name]
-	if i := slices.Index(s.places, p); i >= 0 {
-		s.places = slices.Delete(s.places, i, i+1)
-	} else {
+	if !s.leaves(p) {
 		s.busy--
 	}
 	s.advance()
 	sh.forget(name, s)
+	return true
 }
 
-// advance begins the turn of the first in line while it fits in. Nobody passes it. The mutex of the
-// shard is held.
+// leaves takes a place out of the line, and reports whether it was there.
+func (s *site) leaves(p *place) bool {
+	i := slices.Index(s.places, p)
+	if i >= 0 {
+		s.places = slices.Delete(s.places, i, i+1)
+	}
+	return i >= 0
+}
+
+// advance begins the turn of the first in line while it fits in, unless a tenure may be passed to it.
+// Nobody passes it. The mutex of the shard is held.
 func (s *site) advance() {
 	n := 0
-	for ; n < len(s.places) && s.busy < s.places[n].width; n++ {
+	for ; n < len(s.places) && s.busy < s.places[n].width && s.passing(s.places[n].terms) == nil; n++ {
 		s.busy++
 		close(s.places[n].turn)
 	}
 	s.places = slices.Delete(s.places, 0, n)
+}
+
+// passing returns the tenure that may be passed to a caller with these terms, nil if there is none.
+func (s *site) passing(t *terms) *tenure {
+	if t == nil || len(s.open) == 0 {
+		return nil
+	}
+	return s.tenure(t.kind, t.ttl)
 }
 
 // site returns that of a name, made if need be. mu is held.
@@ -164,14 +149,17 @@ func (sh *siteShard) forget(name string, s *site) {
 // keepPlaces bounds the memory of a site that is kept to be used again.
 const keepPlaces = 16
 
-// contended notes that a name was seen to be another's, and reports whether that is news.
-func (l *sites) contended(name string, at time.Time) bool {
+// contended notes that a name was seen to be another's, or one of the client itself to wait for it: own.
+// It reports whether that is news.
+func (l *sites) contended(name string, at time.Time, own bool) bool {
 	sh := l.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	s := sh.site(name)
 	news := s.contended.IsZero()
-	s.contended = at
+	if s.contended = at; own {
+		s.met = at
+	}
 	if news {
 		l.marked.Add(1)
 	}
@@ -179,8 +167,8 @@ func (l *sites) contended(name string, at time.Time) bool {
 }
 
 // contended notes that a name was seen to be another's, and has the keeper forget it in time.
-func (c *Client) contended(name string, at time.Time) {
-	if sitesOf.of(c).contended(name, at) {
+func (c *Client) contended(name string, at time.Time, own bool) {
+	if sitesOf.of(c).contended(name, at, own) {
 		c.keeper.awake()
 	}
 }
@@ -200,7 +188,7 @@ func (l *sites) sweep(now time.Time) {
 			if s.contended.IsZero() || clock.Elapsed(s.contended, now) < contendedFor {
 				continue
 			}
-			s.contended = time.Time{}
+			s.contended, s.met = time.Time{}, time.Time{}
 			l.marked.Add(-1)
 			sh.forget(name, s)
 		}

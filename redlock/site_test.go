@@ -27,7 +27,7 @@ func (q *queue) enter(who string, width int) {
 	ctx, cancel := context.WithCancel(q.t.Context())
 	q.giveUp[who] = cancel
 	go func() {
-		p, _, err := q.sites.enter(ctx, "k", width, nil)
+		p, _, err := q.sites.enter(ctx, "k", width, nil, nil)
 		if err == nil {
 			q.places[who] = p
 			q.turns = append(q.turns, who)

@@ -14,7 +14,7 @@ import (
 // tenure is a hold with leases of callers: shares. It has a lease of its own, which is renewed, belongs
 // to no caller, and ends with the last share. The readers of one client have one together:
 // docs/protocol.md, "One read hold for a client". So the members see as many readers as there are
-// clients, and not callers.
+// clients, and not callers. Callers of a mutex have one after the other: see passing.go.
 type tenure struct {
 	alone   // see bond
 	noExtra // of the terms of its lease
@@ -38,6 +38,16 @@ type tenure struct {
 	idle     memberset.Set // members
 	limit    time.Time     // before which no share that the keeper does not have ends by its own limit; zero: none does
 	asking   chan struct{} // closed when the answers to a question are there; nil: none is asked
+	passing
+}
+
+// passing is what a tenure has besides that has one share at a time. The shard's mutex guards it.
+type passing struct {
+	rests time.Time     // until when it may be without a share, for want of answers to a reservation; zero: it has one
+	timer *time.Timer   // looks at it then; nil: it has never rested
+	rtt   time.Duration // as it was measured last
+	few   int64         // tokens, with which more are asked for
+	more  bool          // the last reservation has brought tokens
 }
 
 // share is the part of one caller in a tenure: its lease.
@@ -71,6 +81,7 @@ func (t *tenure) closeLocked() {
 	t.site = nil
 	i := slices.Index(s.open, t)
 	s.open = slices.Delete(s.open, i, i+1)
+	s.advance()
 	t.shard.forget(t.name, s)
 }
 
@@ -106,6 +117,13 @@ func (t *tenure) limitLocked(s *share) {
 	}
 }
 
+// doneLocked stops what would look at it later.
+func (t *tenure) doneLocked() {
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+}
+
 // ended implements bond: the lease of the tenure has ended, and all shares end.
 func (t *tenure) ended(l *lease, err error, over core.Ended) debt {
 	l.hold.leaves(over)
@@ -117,11 +135,27 @@ func (t *tenure) ended(l *lease, err error, over core.Ended) debt {
 	for _, s := range out {
 		s.at = -1
 	}
+	t.doneLocked()
 	t.shard.mu.Unlock()
+	owed := debt{release: l.hold}
 	for _, s := range out {
-		s.end(err)
+		why := s.because(err)
+		s.end(why)
+		owed.losses++
+		owed.lost, _ = why.(*LostError)
 	}
-	return debt{l.hold, len(out)}
+	return owed
+}
+
+// because is why the share has ended, where its tenure has for that reason: what was lost has its own token.
+func (s *share) because(err error) error {
+	lost, ok := err.(*LostError)
+	if !ok || lost.Token == s.token {
+		return err
+	}
+	own := *lost
+	own.Token = s.token
+	return &own
 }
 
 // held implements bond: it counts the shares.

@@ -66,6 +66,7 @@ type CallEnd struct {
 	Validity    time.Duration // what was left when the call returned
 	SecondRound bool          // the counters disagreed, so the token needed a raise
 	Waited      bool          // the call had to wait for the lock
+	Passed      bool          // another caller of this client has passed it on: the members were not asked
 }
 
 // Released describes an Unlock, or a Release. Err is what Unlock returned, or would have.
@@ -112,18 +113,17 @@ type Request struct {
 	Err error
 }
 
-// WakeReason says what woke a waiting Lock.
+// WakeReason says what woke a waiting Lock. "notify": a member granted the waiting request, which is one
+// vote. For any other reason the waiter asks again, the member that came back, or all members: "poll" is
+// a heartbeat, every third of Config.Entry. "expiry": the lock should have ended, by a member's word, or
+// a push proved nothing. "member": one can be asked that could not be asked before.
 type WakeReason string
 
-// A grant is one member's vote. For any other reason the waiter asks again: the member that came
-// back, or all members.
 const (
-	// a member granted the waiting request
-	WokenByGrant WakeReason = "notify"
-	WokenByPoll  WakeReason = "poll" // a heartbeat, every third of Config.Entry
-	// The lock should have ended, by a member's word, or a push proved nothing.
-	WokenByExpiry WakeReason = "expiry"
-	WokenByMember WakeReason = "member" // a member can be asked that could not be asked before
+	wokenByGrant  WakeReason = "notify"
+	wokenByPoll   WakeReason = "poll"
+	wokenByExpiry WakeReason = "expiry"
+	wokenByMember WakeReason = "member"
 )
 
 // start tells that a call begins, and returns the context of its events; nil: none is wanted.

@@ -38,6 +38,9 @@ func (l *lease) over(reason LostReason) (*LostError, debt) {
 	if l.hold.terms.kind.lapses && reason == LostExpired && !l.renew {
 		owed.losses = 0
 	}
+	if owed.lost != nil {
+		err = owed.lost
+	}
 	return err, owed
 }
 

@@ -24,7 +24,7 @@ var (
 type wakes struct{ pushed atomic.Int32 }
 
 func (w *wakes) woken(_ context.Context, _ redlock.LockName, by redlock.WakeReason) {
-	if by == redlock.WokenByGrant || by == redlock.WokenByExpiry {
+	if by == "notify" || by == "expiry" {
 		w.pushed.Add(1)
 	}
 }

@@ -277,7 +277,7 @@ func (t *tracer) renewalEnd(ctx context.Context, e redlock.RenewalEnd) {
 
 // woken leaves out heartbeats, because they would fill the span of a long wait.
 func (t *tracer) woken(ctx context.Context, _ redlock.LockName, by redlock.WakeReason) {
-	if by != redlock.WokenByPoll {
+	if by != "poll" {
 		trace.SpanFromContext(ctx).AddEvent("wakeup", trace.WithAttributes(attribute.String("redlock.source", string(by))))
 	}
 }

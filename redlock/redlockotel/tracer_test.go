@@ -192,7 +192,7 @@ func TestWakeupsAreEvents(t *testing.T) {
 	recorder := tracetest.NewSpanRecorder()
 	tracer := New(WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(recorder))))
 	ctx := tracer.CallStart(t.Context(), redlock.CallStart{LockName: redlock.LockName{Key: "a"}})
-	for _, by := range []redlock.WakeReason{redlock.WokenByPoll, redlock.WokenByExpiry, redlock.WokenByGrant} {
+	for _, by := range []redlock.WakeReason{"poll", "expiry", "notify"} {
 		tracer.Woken(ctx, redlock.LockName{Key: "a"}, by)
 	}
 	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: "a"}}})

@@ -1,0 +1,152 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/member"
+	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/internal/wait"
+)
+
+// inTurns has another caller of a client want a lock again and again, which tells what it gets. test runs meanwhile, when there are
+// tokens for all.
+func inTurns(t *testing.T, told func(l *Lease), test func(t *testing.T, p *Peer, m *Mutex)) {
+	Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *Peer) {
+		m := p.Mutex("k")
+		require.NoError(t, rt.Must(m.Lock(t.Context()))(t).Unlock(t.Context()))
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				l, err := m.Lock(t.Context())
+				if !assert.NoError(t, err) {
+					return
+				}
+				told(l)
+				assert.NoError(t, l.Unlock(t.Context()))
+			}
+		})
+		test(t, p, m)
+		cancel()
+		wg.Wait()
+	}, Quiet)
+}
+
+// What depends on the context of a lease has been told of its end before another caller has the lock.
+func TestContextsEndBeforeALockIsPassedOn(t *testing.T) {
+	var depends atomic.Pointer[context.Context]
+	var late atomic.Int64
+	told := func(*Lease) {
+		if ctx := depends.Load(); ctx != nil && (*ctx).Err() == nil {
+			late.Add(1)
+		}
+	}
+	inTurns(t, told, func(t *testing.T, p *Peer, m *Mutex) {
+		asked := p.Count(script.Acquire)
+		for range 10_000 {
+			l := rt.Must(m.Lock(t.Context()))(t)
+			ctx, cancel := context.WithCancel(l.Context())
+			depends.Store(&ctx)
+			require.NoError(t, l.Unlock(t.Context()))
+			cancel()
+		}
+		require.Less(t, Hits(asked)[0], 5_000, "it is passed on")
+	})
+	require.Zero(t, late.Load())
+}
+
+func TestPassCostsAShareAndAPlace(t *testing.T) {
+	inTurns(t, func(*Lease) {}, func(t *testing.T, p *Peer, m *Mutex) {
+		each := func() {
+			l, err := m.Lock(t.Context())
+			if assert.NoError(t, err) {
+				assert.NoError(t, l.Unlock(t.Context()))
+			}
+		}
+		for range 100 {
+			each()
+		}
+		require.LessOrEqual(t, testing.AllocsPerRun(10_000, each), 4.0*2, "of both callers")
+	})
+}
+
+// A waiter that is heard of while a tenure is formed has been heard of by the hold, or by the tenure.
+func TestWaiterThatIsHeardOfWhileATenureIsFormedRecallsIt(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		c := Agreed(t, &Yes{})
+		w := want{op: opLock, name: "k", terms: &c.Mutex("k").terms, turn: hasTurn}
+		_, _, err := sitesOf.of(c).enter(t.Context(), "k", 1, nil, w.terms)
+		require.NoError(t, err)
+		sitesOf.of(c).contended("k", time.Now(), true)
+		a := c.newAttempt(exclusive.of("k", &c.cfg, w.terms), *w.terms, wait.Past{}, nil)
+		tenure := c.won(&w, &a.hold)
+		require.NotNil(t, tenure)
+		hears := func() {
+			a.hear(0, script.Push{Owner: a.owner, Other: "other:1"}, member.State{Brief: member.Brief{Gen: 1, Votes: true}}, time.Now())
+		}
+		if early {
+			hears()
+		}
+		l := leaseOf(a, time.Second, false)
+		l.bond = tenure
+		require.True(t, c.keeper.add(l))
+		s := tenure.begun(t.Context(), w.terms, l, result{}, time.Now())
+		require.Equal(t, early, tenure.site == nil)
+		hears()
+		require.Nil(t, tenure.site)
+		require.NoError(t, s.own.Err(), "who has it keeps it")
+		require.NoError(t, s.own.Unlock(t.Context()))
+	}
+}
+
+// What nobody else of the client wants has one lease, and costs what it does. A caller that was heard to wait makes it open.
+func TestLockThatNobodyElseOfTheClientWantsIsFormedAlone(t *testing.T) {
+	Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *Peer) {
+		l := p.Hold(t, "k")
+		require.Equal(t, bond(alone{}), l.bond)
+		next := p.LockLater(t.Context(), "k")
+		synctest.Wait()
+		require.NoError(t, l.Unlock(t.Context()))
+		require.IsType(t, &share{}, next.Get(t).bond)
+		require.NoError(t, next.Value.Unlock(t.Context()))
+		time.Sleep(contendedFor)
+		l = p.Hold(t, "k")
+		require.Equal(t, bond(alone{}), l.bond)
+		require.NoError(t, l.Unlock(t.Context()))
+	}, Quiet)
+}
+
+func TestCallerWhoseContextHasEndedIsPassedOver(t *testing.T) {
+	Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *Peer) {
+		first := p.Hold(t, "k")
+		open := p.LockLater(t.Context(), "k")
+		synctest.Wait()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		sh := sitesOf.of(p.Client).shard("k")
+		sh.mu.Lock() // one that has not come to leave the line
+		s := sh.m["k"]
+		s.places = append(s.places, &place{turn: make(chan struct{}), width: 1, ctx: gone, terms: &p.Mutex("k").terms})
+		sh.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		require.NoError(t, first.Unlock(t.Context()))
+		held := open.Get(t)
+		next := p.LockLater(t.Context(), "k")
+		time.Sleep(time.Millisecond)
+		require.NoError(t, held.Unlock(t.Context()))
+		require.Equal(t, OwnerOf(held), OwnerOf(next.Get(t)))
+		sitesOf.of(p.Client).leave("k", s.places[0])
+		require.NoError(t, next.Value.Unlock(t.Context()))
+	}, Quiet)
+}
