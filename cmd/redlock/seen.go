@@ -45,6 +45,9 @@ func newSeen(key string, interval time.Duration, now time.Time) *seen {
 	}
 }
 
+// unsure is by how much what is left of a lease may seem to grow between two looks, because one of them took longer.
+const unsure = 100 * time.Millisecond
+
 func lockName(key string) string  { return printable.Quote(key) }
 func slotsName(key string) string { return "semaphore " + printable.Quote(key) }
 
@@ -105,7 +108,7 @@ func (s *seen) lock(at time.Duration, in *redlock.Inspection, name string, held,
 					delete(s.waits, seenHold{name, h.Owner, 0})
 				}
 				s.holds[k] = x
-			} else if h.TTL > x.ttl-(at-x.To)+s.interval/2 {
+			} else if h.TTL > x.ttl-(at-x.To)+max(s.interval/2, unsure) {
 				x.Renewed = append(x.Renewed, at)
 			}
 			x.Token, x.To, x.ttl = slot.Token, at, h.TTL
