@@ -51,9 +51,7 @@ func TestLinksOfDocumentsResolve(t *testing.T) {
 				t.Errorf("%s links to %s, which does not exist", name, m[1])
 				continue
 			}
-			if anchor != "" && !slices.Contains(headings[target], anchor) {
-				t.Errorf("%s links to %s, which has no such heading", name, m[1])
-			}
+			assert.False(t, anchor != "" && !slices.Contains(headings[target], anchor), "%s links to %s, which has no such heading", name, m[1])
 		}
 	}
 	assert.Greater(t, seen, 60, "links were found")

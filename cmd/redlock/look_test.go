@@ -137,9 +137,7 @@ func TestTallyHasTheLatestValueOfALeader(t *testing.T) {
 			votes = append(votes, []vote{v})
 		}
 		got := tally(votes, 2, false)
-		if len(got) != 1 || got[0].Kind != tc.kind || got[0].Leads == nil != (tc.want == "") || tc.want != "" && *got[0].Leads != tc.want {
-			t.Errorf("%v: %v", tc, got)
-		}
+		assert.False(t, len(got) != 1 || got[0].Kind != tc.kind || got[0].Leads == nil != (tc.want == "") || tc.want != "" && *got[0].Leads != tc.want, "%v: %v", tc, got)
 	}
 }
 

@@ -125,7 +125,5 @@ func TestRetryLastsAsLongAsBothPatiences(t *testing.T) {
 			}
 		})
 	}
-	if rest(-1, time.Now()) != -1 || rest(0, time.Now()) != 0 || rest(time.Second, time.Now().Add(-time.Minute)) != 0 || rest(time.Hour, time.Now()) <= 59*time.Minute {
-		t.Error("rest")
-	}
+	assert.False(t, rest(-1, time.Now()) != -1 || rest(0, time.Now()) != 0 || rest(time.Second, time.Now().Add(-time.Minute)) != 0 || rest(time.Hour, time.Now()) <= 59*time.Minute, "rest")
 }

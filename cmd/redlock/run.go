@@ -514,6 +514,9 @@ func (c *common) openPlanned(ctx context.Context, cmd *cobra.Command, patience, 
 		return nil, child.Plan{}, err
 	}
 	plan, err := planFor(killAfter, conn.set)
+	if err != nil {
+		conn.close()
+	}
 	return conn, plan, err
 }
 

@@ -109,6 +109,12 @@ func must(t *testing.T, err error, want ...error) {
 	}
 }
 
+func expect(t *testing.T, ok bool, format string, args ...any) {
+	if t.Helper(); !ok {
+		t.Errorf(format, args...)
+	}
+}
+
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -180,14 +186,12 @@ redlock_waiters{kind="mutex"} 0
 	began := values(t, registry, "redlock_guard_events_total")
 	for _, member := range m.client.Members() {
 		for _, step := range steps {
-			if _, ok := began[member.Name+" "+step]; !ok {
-				t.Errorf("the first step %q of %s would be no increase: %v", step, member.Name, began)
-			}
+			_, ok := began[member.Name+" "+step]
+			expect(t, ok, "the first step %q of %s would be no increase: %v", step, member.Name, began)
 		}
 	}
-	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
-		t.Errorf("names: %v, %v", problems, err)
-	}
+	problems, err := testutil.GatherAndLint(registry)
+	expect(t, err == nil && len(problems) == 0, "names: %v, %v", problems, err)
 }
 
 // values of a metric by its labels: of a histogram, how many samples it has.
@@ -212,17 +216,12 @@ func values(t *testing.T, registry *prometheus.Registry, name string) map[string
 
 // countRequests checks, of members, the time of what was answered; of waiters, what moved them.
 func countRequests(t *testing.T, m *Metrics, registry *prometheus.Registry) {
-	if n := testutil.ToFloat64(m.wakeups.WithLabelValues("notify", "mutex")); n < 2 {
-		t.Errorf("told of %v grants: a majority of three was needed", n)
-	}
+	n := testutil.ToFloat64(m.wakeups.WithLabelValues("notify", "mutex"))
+	expect(t, n >= 2, "told of %v grants: a majority of three was needed", n)
 	offsets := values(t, registry, "redlock_member_clock_offset_seconds")
-	if len(offsets) != 3 {
-		t.Errorf("clocks: %v", offsets)
-	}
+	expect(t, len(offsets) == 3, "clocks: %v", offsets)
 	for name, ahead := range offsets {
-		if ahead < -30 || ahead > 30 {
-			t.Errorf("the clock of %s, which is in this process, is %v s ahead", name, ahead)
-		}
+		expect(t, ahead >= -30 && ahead <= 30, "the clock of %s, which is in this process, is %v s ahead", name, ahead)
 		for _, op := range []string{"acquire", "wait", "release", "extend"} {
 			eventually(t, func() bool { return values(t, registry, "redlock_member_request_duration_seconds")[name+" "+op] > 0 })
 		}
@@ -230,9 +229,8 @@ func countRequests(t *testing.T, m *Metrics, registry *prometheus.Registry) {
 	for _, err := range []error{nil, fmt.Errorf("a:1: %w", &member.ReplyError{Text: "OOM"}), member.ErrBroken} {
 		m.Tracer().Request(t.Context(), redlock.Request{Member: "a:1", Op: "acquire", Took: time.Second, Err: err})
 	}
-	if n := values(t, registry, "redlock_member_request_duration_seconds")["a:1 acquire"]; n != 2 {
-		t.Errorf("%v durations of two answers", n)
-	}
+	n = values(t, registry, "redlock_member_request_duration_seconds")["a:1 acquire"]
+	expect(t, n == 2, "%v durations of two answers", n)
 }
 
 // areShown checks that the dashboard asks for metrics that exist, and for all of them. The document lists the same, and no
@@ -259,23 +257,18 @@ func areShown(t *testing.T, registry *prometheus.Registry) {
 	must(t, json.Unmarshal(Dashboard, &dashboard))
 	name, ofHistogram := regexp.MustCompile(`redlock_[a-z_]+`), regexp.MustCompile(`_(bucket|sum|count)$`)
 	for _, p := range dashboard.Panels {
-		if len(p.Targets) == 0 {
-			t.Errorf("panel %q asks for nothing", p.Title)
-		}
+		expect(t, len(p.Targets) > 0, "panel %q asks for nothing", p.Title)
 		for _, target := range p.Targets {
 			for _, found := range name.FindAllString(target.Expr, -1) {
 				base := ofHistogram.ReplaceAllString(found, "")
-				if _, ok := exists[base]; !ok {
-					t.Errorf("panel %q asks for %s, which does not exist", p.Title, found)
-				}
+				_, ok := exists[base]
+				expect(t, ok, "panel %q asks for %s, which does not exist", p.Title, found)
 				exists[base] = true
 			}
 		}
 	}
 	for name, asked := range exists {
-		if !asked {
-			t.Errorf("no panel shows %s", name)
-		}
+		expect(t, asked, "no panel shows %s", name)
 	}
 	listed, selector := map[string]bool{}, regexp.MustCompile(`(redlock_[a-z_]+)\{(\w+)[=!~]+"([\w|\\]+)"`)
 	pages, err := filepath.Glob("../../docs/*.md")
@@ -285,22 +278,17 @@ func areShown(t *testing.T, registry *prometheus.Registry) {
 		must(t, err)
 		for _, found := range name.FindAllString(string(text), -1) {
 			listed[found] = listed[found] || filepath.Base(page) == "metrics.md"
-			if _, ok := exists[ofHistogram.ReplaceAllString(found, "")]; !ok {
-				t.Errorf("%s tells of %s, which does not exist", page, found)
-			}
+			_, ok := exists[ofHistogram.ReplaceAllString(found, "")]
+			expect(t, ok, "%s tells of %s, which does not exist", page, found)
 		}
 		for _, found := range selector.FindAllStringSubmatch(string(text), -1) {
 			for value := range strings.FieldsFuncSeq(found[3], func(r rune) bool { return r == '|' || r == '\\' }) {
-				if !labels[found[1]+" "+found[2]+" "+value] {
-					t.Errorf("%s asks for %s, and %s is never %s", page, found[0], found[2], value)
-				}
+				expect(t, labels[found[1]+" "+found[2]+" "+value], "%s asks for %s, and %s is never %s", page, found[0], found[2], value)
 			}
 		}
 	}
 	for name := range exists {
-		if !listed[name] {
-			t.Errorf("docs/metrics.md does not tell of %s", name)
-		}
+		expect(t, listed[name], "docs/metrics.md does not tell of %s", name)
 	}
 }
 
@@ -334,17 +322,13 @@ func TestOutcomes(t *testing.T) {
 		"granted": nil, "held": errors.Join(redlock.ErrHeld, context.DeadlineExceeded), "canceled": errors.Join(redlock.ErrHeld, context.Canceled),
 		"no_quorum": errors.Join(redlock.ErrNoQuorum, context.DeadlineExceeded), "expired": redlock.ErrTooSlow, "error": redlock.ErrForeignKey,
 	} {
-		if got := outcomeOf(err); got != want || !slices.Contains(outcomes, want) {
-			t.Errorf("%v: %s, want %s", err, got, want)
-		}
+		expect(t, outcomeOf(err) == want && slices.Contains(outcomes, want), "%v: %s, want %s", err, outcomeOf(err), want)
 	}
 	for want, err := range map[string]error{
 		"auth": &member.ReplyError{Kind: member.KindAuth}, "stalled": member.ErrStalled, "silent": context.DeadlineExceeded, "down": member.ErrDown,
 		"quarantined": &member.QuarantineError{}, "overflow": member.ErrOverflow, "broken": member.ErrBroken, "other": &member.ReplyError{},
 	} {
-		if got := kindOf(err); got != want {
-			t.Errorf("%v: %s, want %s", err, got, want)
-		}
+		expect(t, kindOf(err) == want, "%v: %s, want %s", err, kindOf(err), want)
 	}
 }
 
@@ -369,9 +353,7 @@ func TestNamesThatAreNoTextAreEscapedInLabels(t *testing.T) {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	for _, want := range []string{`redlock_lost_total{key="k\\xff\\u001b` + strings.Repeat("x", 114) + `…",`, `redlock_guard_events_total{member="k\\xff\\u001b",`} {
-		if !strings.Contains(w.Body.String(), want) {
-			t.Errorf("lacks %s:\n%s", want, w.Body)
-		}
+		expect(t, strings.Contains(w.Body.String(), want), "lacks %s:\n%s", want, w.Body)
 	}
 }
 

@@ -160,9 +160,7 @@ func TestSuperviseFollowsRenewals(t *testing.T) {
 		}()
 		start := time.Now()
 		out := Supervise(p, l, PlanFor(5*time.Second), false, signals, quiet)
-		if out.Stopped || !out.Told || out.Code != 0 || len(p.asked) > 0 || time.Since(start) < 100*time.Second || len(p.forwarded) != 1 {
-			t.Errorf("%+v after %v, forwarded %v", out, time.Since(start), p.forwarded)
-		}
+		assert.False(t, out.Stopped || !out.Told || out.Code != 0 || len(p.asked) > 0 || time.Since(start) < 100*time.Second || len(p.forwarded) != 1, "%+v after %v, forwarded %v", out, time.Since(start), p.forwarded)
 	})
 }
 

@@ -264,9 +264,7 @@ func TestCureIsForWhatTheServerSaid(t *testing.T) {
 				continue
 			}
 			found = true
-			if !strings.HasPrefix(x.What, tc.what) && !strings.Contains(x.What, tc.what) || strings.HasPrefix(x.What, f.Member) || strings.Contains(x.What, ": "+f.Member+": ") || strings.Contains(x.What, "\n") {
-				t.Errorf("%s: %q, want %q", name, x.What, tc.what)
-			}
+			assert.False(t, !strings.HasPrefix(x.What, tc.what) && !strings.Contains(x.What, tc.what) || strings.HasPrefix(x.What, f.Member) || strings.Contains(x.What, ": "+f.Member+": ") || strings.Contains(x.What, "\n"), "%s: %q, want %q", name, x.What, tc.what)
 			assert.False(t, tc.cure == "" || !strings.HasPrefix(x.Cure, tc.cure) && !strings.Contains(x.Cure, tc.cure),
 				"%s: cure %q, want %q", name, x.Cure, tc.cure)
 			assert.NotContains(t, x.Cure, "addr_map", "%s: its address is that of the URL, and the cure is %q", name, x.Cure)

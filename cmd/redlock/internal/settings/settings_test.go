@@ -41,9 +41,7 @@ func TestFlagsBeforeEnvironmentBeforeFileBeforeDefaults(t *testing.T) {
 	t.Parallel()
 	file := write(t, `{"ttl": "1s", "max_ttl": "40s", "prefix": "file:", "members": ["redis://a", "redis://b"], "drift": 0.02, "interop": true}`)
 	s := rt.Must(Load(map[string]string{"ttl": "3s"}, env("REDLOCK_TTL", "2s", "REDLOCK_MAX_TTL", "50s"), file))(t)
-	if s.TTL != 3*time.Second || s.MaxTTL != 50*time.Second || s.Prefix != "file:" || s.MaxHold != 24*time.Hour || s.Drift != 0.02 || !s.Interop {
-		t.Errorf("%+v", s)
-	}
+	assert.False(t, s.TTL != 3*time.Second || s.MaxTTL != 50*time.Second || s.Prefix != "file:" || s.MaxHold != 24*time.Hour || s.Drift != 0.02 || !s.Interop, "%+v", s)
 	from := map[string]string{}
 	for _, v := range s.Show() {
 		from[v.Name] = v.From
