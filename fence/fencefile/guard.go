@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/internal/claims"
 )
 
 // ErrDamaged is matched by the error for a file of the guard that the guard has not written. The
@@ -241,22 +242,11 @@ func locked(ctx context.Context, name string) (*os.File, error) {
 			return f, nil
 		}
 		if err == nil {
-			err = sleep(ctx, pause)
+			err = claims.Sleep(ctx, pause)
 		}
 		if err != nil {
 			_ = f.Close()
 			return nil, err
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

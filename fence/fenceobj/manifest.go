@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/fence"
+	"github.com/redquorum/redquorum/fence/internal/claims"
 )
 
 // ErrDamaged is matched by the error for an object that is no manifest of the resource. The guard
@@ -270,7 +271,7 @@ func (g *Guard) swap(ctx context.Context, step fence.Step, resource string, toke
 		if !errors.Is(err, ErrConflict) {
 			silent, last = silent+1, err
 		}
-		if err := sleep(ctx, mathrand.N(longest)); err != nil {
+		if err := claims.Sleep(ctx, mathrand.N(longest)); err != nil {
 			return failed(err)
 		}
 	}
@@ -319,15 +320,4 @@ func (g *Guard) read(ctx context.Context, key, resource string) (v version, err 
 		return version{}, fmt.Errorf("%w: %s", ErrDamaged, key)
 	}
 	return v, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -1,4 +1,4 @@
-// Package claims is what guards in tables have in common, whatever their driver is.
+// Package claims is what guards have in common: those in tables on whatever driver, and those that wait.
 package claims
 
 import (
@@ -49,12 +49,20 @@ func Repeat(ctx context.Context, pause time.Duration, again func(error) bool, f 
 		if err == nil || !again(err) {
 			return err
 		}
-		t := time.NewTimer(rand.N(longest))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return errors.Join(ctx.Err(), err)
+		if ended := Sleep(ctx, rand.N(longest)); ended != nil {
+			return errors.Join(ended, err)
 		}
+	}
+}
+
+// Sleep fails if ctx ends before the time is over.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
