@@ -60,6 +60,7 @@ var walls = []struct {
 	{"redlock/internal/kinds/latch", []string{"clock", "internal/memberset", "member"}, true},
 	{"redlock/internal/watch", []string{"clock", "internal/memberset", "member"}, true},
 	{"redlock", []string{"clock", "cluster", "internal/ability", "internal/duration", "internal/memberset", "internal/printable", "member", "node", "quorum", "redlock/internal/core", "redlock/internal/kinds/election", "redlock/internal/kinds/latch", "redlock/internal/permit", "redlock/internal/script", "redlock/internal/wait", "redlock/internal/watch", "slot"}, false},
+	{"redlock/internal/outcome", []string{"redlock"}, true},
 	{"redlock/redlockhttp", []string{"redlock"}, false},
 	{"fence/fencehttp", []string{"fence", "redlock"}, false},
 	{"internal/redistest", []string{"internal/resp"}, false},

@@ -72,6 +72,7 @@ import (
 	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/outcome"
 )
 
 const scope = "github.com/redquorum/redquorum/redlock/redlockotel"
@@ -151,11 +152,11 @@ func (t *tracer) callStart(ctx context.Context, e redlock.CallStart) context.Con
 func (t *tracer) callEnd(ctx context.Context, e redlock.CallEnd) {
 	span := trace.SpanFromContext(ctx)
 	defer span.End()
-	outcome := outcomeOf(e.Err)
+	how := outcome.Of(e.Err)
 	if e.Kind == redlock.KindLatch {
-		outcome = latchOutcomeOf(e.Err)
+		how = outcome.OfLatch(e.Err)
 	}
-	span.SetAttributes(attribute.String("redlock.outcome", outcome))
+	span.SetAttributes(attribute.String("redlock.outcome", how))
 	if e.Waited {
 		span.AddEvent("wait")
 	}
@@ -164,7 +165,7 @@ func (t *tracer) callEnd(ctx context.Context, e redlock.CallEnd) {
 	}
 	switch {
 	case e.Err != nil:
-		t.failed(span, outcome, e.Err)
+		t.failed(span, how, e.Err)
 	case e.Kind != redlock.KindLatch:
 		span.SetAttributes(attribute.Int("redlock.votes", e.Votes), attribute.Int64("redlock.token", int64(e.Token)),
 			attribute.Int64("redlock.validity_ms", e.Validity.Milliseconds()))
@@ -198,38 +199,6 @@ func (t *tracer) failed(span trace.Span, outcome string, err error) {
 func firstWord(s string) string {
 	word, _, _ := strings.Cut(s, " ")
 	return text(word)
-}
-
-func outcomeOf(err error) string {
-	switch {
-	case err == nil:
-		return "granted"
-	case errors.Is(err, context.Canceled):
-		return "canceled"
-	case errors.Is(err, redlock.ErrHeld): // also where a deadline passed while it waited
-		return "held"
-	case errors.Is(err, redlock.ErrTooSlow):
-		return "expired"
-	case errors.Is(err, redlock.ErrNoQuorum), errors.Is(err, redlock.ErrQuarantined):
-		return "no_quorum"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "canceled"
-	}
-	return "error"
-}
-
-func latchOutcomeOf(err error) string {
-	switch {
-	case err == nil:
-		return "done"
-	case errors.Is(err, redlock.ErrPassed):
-		return "passed"
-	case errors.Is(err, redlock.ErrConflict):
-		return "conflict"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "canceled"
-	}
-	return outcomeOf(err)
 }
 
 func (t *tracer) lost(e *redlock.LostError) {

@@ -30,6 +30,7 @@ import (
 	"github.com/redquorum/redquorum/internal/printable"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/outcome"
 )
 
 // Dashboard is a Grafana dashboard of these metrics, as JSON.
@@ -271,9 +272,9 @@ func (v events) callEnd(_ context.Context, e redlock.CallEnd) {
 		m.latch(e)
 		return
 	}
-	outcome := outcomeOf(e.Err)
-	m.acquired.WithLabelValues(m.with(e.Kind, e.Key, outcome)...).Inc()
-	m.took.WithLabelValues(m.with(e.Kind, e.Key, outcome)...).Observe(e.Elapsed.Seconds())
+	how := outcome.Of(e.Err)
+	m.acquired.WithLabelValues(m.with(e.Kind, e.Key, how)...).Inc()
+	m.took.WithLabelValues(m.with(e.Kind, e.Key, how)...).Observe(e.Elapsed.Seconds())
 	if e.Err != nil {
 		m.failures(e.Err)
 		return
@@ -286,24 +287,6 @@ func (v events) callEnd(_ context.Context, e redlock.CallEnd) {
 	if e.SecondRound {
 		m.raised.WithLabelValues(m.with(e.Kind, e.Key)...).Inc()
 	}
-}
-
-func outcomeOf(err error) string {
-	switch {
-	case err == nil:
-		return "granted"
-	case errors.Is(err, context.Canceled):
-		return "canceled"
-	case errors.Is(err, redlock.ErrHeld): // also where a deadline passed while it waited
-		return "held"
-	case errors.Is(err, redlock.ErrTooSlow):
-		return "expired"
-	case errors.Is(err, redlock.ErrNoQuorum), errors.Is(err, redlock.ErrQuarantined):
-		return "no_quorum"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "canceled"
-	}
-	return "error"
 }
 
 // failures counts what members did wrong.
@@ -403,7 +386,7 @@ func latchLabels(key bool) []string {
 }
 
 func (m *Metrics) latch(e redlock.CallEnd) {
-	labels := []string{strings.ReplaceAll(e.Op, " ", "_"), latchOutcomeOf(e.Err)}
+	labels := []string{strings.ReplaceAll(e.Op, " ", "_"), outcome.OfLatch(e.Err)}
 	if m.key != nil {
 		labels = append(labels, label(m.key(e.Key)))
 	}
@@ -411,21 +394,6 @@ func (m *Metrics) latch(e redlock.CallEnd) {
 	if e.Err != nil {
 		m.failures(e.Err)
 	}
-}
-
-func latchOutcomeOf(err error) string {
-	switch {
-	case errors.Is(err, redlock.ErrPassed):
-		return "passed"
-	case errors.Is(err, redlock.ErrConflict):
-		return "conflict"
-	case errors.Is(err, context.DeadlineExceeded): // also where it was waited for, and nothing was wrong
-		return "canceled"
-	}
-	if outcome := outcomeOf(err); outcome != "granted" {
-		return outcome
-	}
-	return "done"
 }
 
 func (v events) woken(_ context.Context, lock redlock.LockName, by redlock.WakeReason) {

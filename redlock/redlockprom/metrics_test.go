@@ -22,6 +22,7 @@ import (
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
+	"github.com/redquorum/redquorum/redlock/internal/outcome"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
@@ -322,7 +323,7 @@ func TestOutcomes(t *testing.T) {
 		"granted": nil, "held": errors.Join(redlock.ErrHeld, context.DeadlineExceeded), "canceled": errors.Join(redlock.ErrHeld, context.Canceled),
 		"no_quorum": errors.Join(redlock.ErrNoQuorum, context.DeadlineExceeded), "expired": redlock.ErrTooSlow, "error": redlock.ErrForeignKey,
 	} {
-		expect(t, outcomeOf(err) == want && slices.Contains(outcomes, want), "%v: %s, want %s", err, outcomeOf(err), want)
+		expect(t, outcome.Of(err) == want && slices.Contains(outcomes, want), "%v: %s, want %s", err, outcome.Of(err), want)
 	}
 	for want, err := range map[string]error{
 		"auth": &member.ReplyError{Kind: member.KindAuth}, "stalled": member.ErrStalled, "silent": context.DeadlineExceeded, "down": member.ErrDown,
