@@ -264,6 +264,8 @@ var scriptGuards = map[string][]luaEdit{
 	"raiseAnyone": {{&script.Raise, "if not vote or tonumber(vote) > tonumber(ARGV[3]) then return 0 end", ""}},
 	// A raise does not ask which vote the owner has.
 	"raiseAnyVote":   {{&script.Raise, " or tonumber(vote) > tonumber(ARGV[3])", ""}},
+	"reserveAnyVote": {{&script.Reserve, " or tonumber(vote) > tonumber(ARGV[3])", ""}},
+	"reserveAnyone":  {{&script.Reserve, "if not vote then return 0 end", "vote = vote or '0'"}},
 	"extendShortens": {{&script.Extend, "redis.call('PTTL', key), ARGV[2 * i]", "0, ARGV[2 * i]"}},
 	// Who lost the lock by force is re-joined.
 	"forceForgets": {{&script.Rejoin, "if buried(owner) then return 0 end", ""}},

@@ -108,6 +108,7 @@ type schedBounds struct {
 	lapses    int  // votes that a member loses before their time: only tokens are judged then
 	alone     bool // one client has an attempt, the other none
 	forced    int  // members at which the lock is taken from whoever holds it
+	reserves  int  // reservations of holders
 	fair      bool // strict order
 	brief     bool // the third party's leases end with the first tick
 	others    int  // members, from the first, that a third party has at the start (or slot 0), and frees some time
@@ -183,6 +184,9 @@ type schedClient struct {
 	final  bool                // a majority of the members have it at its ticket
 	behind memberset.Set       // clients whose tickets were final when the attempt began
 
+	opened bool
+	open   openness // of the lease, if it is opened
+
 	slotsClient
 	leaseClient
 }
@@ -195,13 +199,14 @@ type schedWorld struct {
 	own     memberset.Set // clients that are this world's
 	ballots memberset.Set // and have ballots of their own
 	used    struct {
-		splits, ticks, breaks, lost, cancels, extends, lapses, forgets, forced, gathers, downgrades, handoffs, stops int
+		splits, ticks, breaks, lost, cancels, extends, lapses, forgets, forced, gathers, downgrades, handoffs, stops, reserves int
 	}
 	gen     [schedMembers]uint64 // memories that a member lost
 	rest    [schedMembers]int    // ticks until its quarantine ends
 	won     int64                // greatest token of an attempt that won
 	written int64                // the same of attempts that do not hold together with others
 	tokens  []int64              // of all that won
+	spans   []schedSpan          // of all that won, where holders reserve
 	counted [schedMembers]int64  // greatest token of a vote that decided
 	slots   slotsWorld
 	handed  []schedHandoff // never changed
@@ -239,7 +244,8 @@ const (
 	actDowngrade
 	actHandoff
 	actAdopt // the hand-off of that number
-	actStop  // as actExec, but the script ends behind a write: i is the member, and as often as there are members, writes
+	actReserve
+	actStop // as actExec, but the script ends behind a write: i is the member, and as often as there are members, writes
 )
 
 // schedPlay is a call that a member executes, and schedOutcome what follows.
@@ -519,6 +525,9 @@ func (s *search) attempt(c int) *attempt {
 	s.a = attempt{hold: hold{
 		c: s.stubs[c], wire: s.wire(c), terms: s.terms(c), owner: cl.name, n: uint64(cl.attempt), b: cl.b, former: cl.former,
 	}}
+	if cl.opened {
+		s.a.open = &openness{Range: cl.open.Range, to: schedAsker{}, given: cl.open.given, asked: cl.open.asked}
+	}
 	s.a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
 	return &s.a
 }
@@ -564,6 +573,9 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 			s.leaves(w, c, add)
 			if s.bounds.turns == 0 {
 				add(actUnlock, c, 0)
+			}
+			if s.mayReserve(w, c) {
+				add(actReserve, c, 0)
 			}
 			if w.used.extends < s.bounds.extends {
 				add(actExtend, c, 0)
@@ -726,6 +738,8 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 		s.handOff(v, c)
 	case actAdopt:
 		s.adopt(v, c, i)
+	case actReserve:
+		s.reserves(v, c)
 	case actStop:
 		s.stop(c, i%schedMembers, i/schedMembers)
 	}
@@ -1015,6 +1029,7 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 	}
 	a.Judge(r, call)
 	cl.b = a.b
+	s.opened(c, a)
 	if s.bounds.lower > 0 {
 		cl.known = limitsOf.of(s.stubs[c]).get(schedName)
 	}
@@ -1203,6 +1218,7 @@ func (s *search) wonToken(c int, in memberset.Set) {
 	if !together && slices.Contains(s.w.tokens, token) {
 		s.wrong("token %d is given out twice", token)
 	}
+	s.spans(c, 0)
 	if s.w.won = max(s.w.won, token); !together {
 		s.w.written = max(s.w.written, token)
 	}
@@ -1291,6 +1307,7 @@ func (s *search) over(c int) {
 	cl.renewals, cl.b, cl.gathered = nil, wait.Ballot{}, false
 	cl.until, cl.limit, cl.renewAt = time.Time{}, time.Time{}, time.Time{}
 	cl.token, cl.raise, cl.forced = 0, 0, 0
+	cl.opened, cl.open = false, openness{}
 	cl.places, cl.final, cl.behind = [schedMembers]int64{}, false, 0
 	for k := range s.bounds.clients {
 		if s.w.c[k].behind.Has(c) {
@@ -1453,6 +1470,9 @@ func (s *search) tick(w *schedWorld) {
 		for n := range cl.renewals {
 			back(&cl.renewals[n].sent)
 		}
+		for _, t := range cl.openDates() {
+			back(t)
+		}
 		for i := range cl.req {
 			micros(&cl.places[i])
 			for _, q := range []*[]schedMsg{&cl.req[i], &cl.rep[i], &cl.zombies[i]} {
@@ -1545,7 +1565,7 @@ func (s *search) checkHolders(w *schedWorld) {
 			if s.kind(c).together {
 				stale = stale || w.c[c].token < w.written || w.c[c].token == w.written && !w.c[c].wrote
 			} else {
-				alone, stale = true, stale || w.c[c].token != w.won
+				alone, stale = true, stale || w.c[c].last() != w.won
 			}
 		}
 	}
@@ -1609,6 +1629,9 @@ func (s *search) key(w *schedWorld) explore.Key {
 			out = appendText(out, cl.b.Hint())
 		}
 		out = append(out, flag(cl.final), byte(cl.behind))
+		if s.bounds.reserves > 0 {
+			out = s.appendOpen(out, w, cl)
+		}
 		for _, r := range cl.renewals {
 			out = s.appendTime(out, r.sent)
 			out = append(out, flag(r.verdict != quorum.Undecided), byte(r.ttl/schedTick), flag(r.forced))
@@ -1683,6 +1706,9 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 			b = appendTicket(b, cl.places[i])
 		}
 		b = cl.probe().AppendVoter(b, i, s.clocks(cl, i))
+		if s.bounds.reserves > 0 {
+			b = s.appendOpenAt(b, cl, i)
+		}
 		for _, r := range cl.renewals {
 			b = append(b, flag(r.yes.Has(i)), flag(r.refused.Has(i))|flag(r.failed.Has(i))<<1)
 		}
@@ -1708,7 +1734,7 @@ func (s *search) appendMessage(b []byte, cl *schedClient, i int, m *schedMsg) []
 	b = append(b, m.op[0], m.op[2])
 	b = appendText(b, m.owner)
 	b = appendText(b, m.hint)
-	b = appendNumbers(b, m.ttl, m.token)
+	b = appendNumbers(b, m.ttl, m.token, m.most)
 	if s.bounds.slots > 0 {
 		b = appendWants(b, m.scriptCall)
 	}
@@ -1775,6 +1801,7 @@ func (s *search) finish(w *schedWorld, can map[explore.Key]bool) string {
 	s.stats = map[string]int{}
 	b := &s.bounds
 	b.splits, b.ticks, b.cancels, b.lost, b.breaks, b.forgets, b.gathers, b.turns = 1<<20, 1<<20, 0, 0, 0, 0, 0, 0
+	b.reserves = -min(b.reserves, 1) // none more
 	b.downgrades, b.handoffs, b.stopped = 0, 0, 0
 	defer func() { s.stats, s.bounds = stats, bounds }()
 	var passed []explore.Key
@@ -2041,14 +2068,14 @@ func counterExamples(t *testing.T, place string) {
 
 // schedLetters spell the kinds of actions in a recorded schedule: "xB2" is that member 2 executes the next
 // request of client B.
-const schedLetters = "sxaplbztucevofFgwLmdhyS"
+const schedLetters = "sxaplbztucevofFgwLmdhyrS"
 
 func (a schedAction) String() string {
 	l := schedLetters[a.kind : a.kind+1]
 	switch a.kind {
 	case actTick, actSet:
 		return l
-	case actStart, actUnlock, actCancel, actExtend, actSplit, actGather, actDowngrade, actHandoff:
+	case actStart, actUnlock, actCancel, actExtend, actSplit, actGather, actDowngrade, actHandoff, actReserve:
 		return l + clientName(int(a.c))
 	case actLapse, actOther, actForget, actForce, actSetAt:
 		return fmt.Sprint(l, a.i)

@@ -122,6 +122,18 @@ func (p Probe) Believe(i int, token int64, end time.Time, server int64) {
 	p.m[i].take(vote{token: token}, end, server)
 }
 
+// Drawn says whether the vote of member i is drawn, and whether none is any more.
+func (p Probe) Drawn(i int) byte { return bit(p.m[i].drawn) | bit(p.m[i].refused)<<1 }
+
+// ProbeRange opens a range to the same search.
+type ProbeRange struct{ *Range }
+
+// Dates returns everything that has a date.
+func (p ProbeRange) Dates() []*time.Time { return []*time.Time{&p.sent, &p.end} }
+
+// Confirmed returns the members that have confirmed the reservation.
+func (p ProbeRange) Confirmed() memberset.Set { return p.yes }
+
 // ProbeGrant is what an attempt is taken to have won.
 func ProbeGrant(token int64, until time.Time, in memberset.Set, raised bool) Grant {
 	return Grant{In: in, Raised: raised, token: token, until: until}

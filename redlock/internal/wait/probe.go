@@ -49,6 +49,9 @@ func (p Probe) knows() *besides {
 
 func (p Probe) votes() core.Probe { return core.Probe{Votes: &p.core} }
 
+// Drawn is that of the votes.
+func (p Probe) Drawn(i int) byte { return p.votes().Drawn(i) }
+
 // Start begins the term of what the attempt is taken to have won.
 func (p Probe) Start(g Grant) core.Term { return p.votes().Start(g) }
 
