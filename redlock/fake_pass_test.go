@@ -80,16 +80,6 @@ func (q *lines) passes() *redlock.Lease {
 	return l
 }
 
-// gives has the holder unlock, and the next caller get the lock from the members.
-func (q *lines) gives() *redlock.Lease {
-	q.t.Helper()
-	was := q.held()
-	unlock(q.t, was)
-	l := q.takes()
-	require.NotEqual(q.t, was.Owner(), l.Owner())
-	return l
-}
-
 // asked is how often each member was asked since the holder had the lock.
 func (q *lines) asked(name string) int {
 	hits := redlock.Hits(q.counts[name])
