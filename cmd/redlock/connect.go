@@ -126,6 +126,18 @@ func (c *common) open(ctx context.Context, cmd *cobra.Command, more ...func(*red
 	return c.openWithin(ctx, cmd, 0, more...)
 }
 
+// connected is a command that does something with a connection, which ends with it.
+func (c *common) connected(do func(cmd *cobra.Command, conn *connection, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		conn, err := c.open(cmd.Context(), cmd)
+		if err != nil {
+			return err
+		}
+		defer conn.close()
+		return do(cmd, conn, args)
+	}
+}
+
 // openWithin connects, and tries again for as long as waiting for a lock goes on without a majority: for
 // patience (negative: for ever), --no-quorum-after at most. What another try does not mend, such as a wrong password,
 // ends it at once.

@@ -50,18 +50,13 @@ func (f *latchFlags) command(cmd *cobra.Command, terms bool, do func(ctx context
 		cmd.Flags().DurationVar(&f.life, "life", 24*time.Hour, "how long the members keep the latch after its last use")
 	}
 	cmd.Flags().Uint64Var(&f.round, "round", 0, "which use of the name this is")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		conn, err := f.open(cmd.Context(), cmd)
-		if err != nil {
-			return err
-		}
-		defer conn.close()
+	cmd.RunE = f.connected(func(cmd *cobra.Command, conn *connection, args []string) error {
 		opts := []redlock.LatchOption{redlock.Round(f.round)}
 		if terms {
 			opts = append(opts, redlock.Life(f.life))
 		}
 		return do(cmd.Context(), conn, conn.Latch(args[0], f.count, opts...), args)
-	}
+	})
 	return cmd
 }
 
@@ -154,12 +149,7 @@ It prints the number of missing arrivals on the first line, 0 if the latch is op
 		Example: `  redlock latch remaining import
   redlock latch remaining import --json | jq .open`,
 		Args: oneKey,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			conn, err := f.open(cmd.Context(), cmd)
-			if err != nil {
-				return err
-			}
-			defer conn.close()
+		RunE: f.connected(func(cmd *cobra.Command, conn *connection, args []string) error {
 			in, err := conn.InspectLatch(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -169,7 +159,7 @@ It prints the number of missing arrivals on the first line, 0 if the latch is op
 				return err
 			}
 			return latchUnanswered(in)
-		},
+		}),
 	}
 	f.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")

@@ -56,12 +56,7 @@ The exit code is 0 if somebody leads; 1 if nobody does; 69 if too few members an
   redlock leader scheduler --watch
   redlock run scheduler --elect "$(hostname)" --ttl 10s -- ./scheduler   in another terminal`,
 		Args: oneKey,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			conn, err := c.open(cmd.Context(), cmd)
-			if err != nil {
-				return err
-			}
-			defer conn.close()
+		RunE: c.connected(func(cmd *cobra.Command, conn *connection, args []string) error {
 			key := args[0]
 			if watch {
 				return watchLeader(cmd.Context(), cmd.OutOrStdout(), conn, key, c.json)
@@ -80,7 +75,7 @@ The exit code is 0 if somebody leads; 1 if nobody does; 69 if too few members an
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), plain(l.Value))
 			return err
-		},
+		}),
 	}
 	c.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON, with the token")

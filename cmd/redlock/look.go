@@ -257,12 +257,7 @@ answers.
 		Example: `  redlock inspect nightly
   redlock inspect nightly --json | jq -r '.holders[].owner'`,
 		Args: oneKey,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			conn, err := c.open(cmd.Context(), cmd)
-			if err != nil {
-				return err
-			}
-			defer conn.close()
+		RunE: c.connected(func(cmd *cobra.Command, conn *connection, args []string) error {
 			s, err := conn.look(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -271,7 +266,7 @@ answers.
 				return err
 			}
 			return answered(s.lock)
-		},
+		}),
 	}
 	c.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&c.json, "json", false, "print JSON")
@@ -427,12 +422,7 @@ may draw a greater one. Both pass --verify.
 		Example: `  redlock token nightly
   redlock token nightly --verify "$REDLOCK_TOKEN" && cp report.csv /srv/reports/`,
 		Args: oneKey,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			conn, err := c.open(cmd.Context(), cmd)
-			if err != nil {
-				return err
-			}
-			defer conn.close()
+		RunE: c.connected(func(cmd *cobra.Command, conn *connection, args []string) error {
 			in, err := conn.Inspect(cmd.Context(), args[0])
 			if err != nil {
 				return err
@@ -457,7 +447,7 @@ may draw a greater one. Both pass --verify.
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), greatest(in.Holders))
 			return err
-		},
+		}),
 	}
 	c.flags(cmd.Flags())
 	cmd.Flags().Uint64Var(&verify, "verify", 0, "check that this is the token of the holder")
