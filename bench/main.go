@@ -54,7 +54,7 @@ func list(s string) (out []string) {
 }
 
 // short are the entries of a run that is not full: the floors, and the peer that comes closest.
-const short = "floor,floor-notify,floor-standing,redquorum,redquorum-new,redsync-rueidis"
+const short = "floor,floor-notify,floor-standing,redquorum,redsync-rueidis"
 
 func run(args []string) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)

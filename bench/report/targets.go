@@ -201,6 +201,12 @@ func (r *Report) Targets() Table {
 	faults("throughput of own healthy", suite.After, throughput, false, .9, share)
 	faults("p99 to own healthy", suite.After, at(total, p99), true, 1.3, times)
 	faults("started with it, throughput of own healthy", suite.Start, throughput, false, .9, share)
+	if !slices.ContainsFunc(t.Rows, func(row []Field) bool { return row[4].Text != "–" }) { // nothing was measured there
+		t.Head = t.Head[:4]
+		for i, row := range t.Rows {
+			t.Rows[i] = row[:4]
+		}
+	}
 	return t
 }
 

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -14,17 +15,18 @@ import (
 
 const buckets = 16384
 
-// raise brings counters up to the given ones, and never down: what happens meanwhile counts.
-var raise = redis.NewScript(`
-for i = 1, #ARGV, 2 do
-  if tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or '0') < tonumber(ARGV[i + 1]) then
-    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+// level brings all counters to one value that none of them is above.
+var level = redis.NewScript(`
+for at = 0, ARGV[1] - 1, 512 do
+  local all = {}
+  for i = at, at + 511 do
+    all[#all + 1], all[#all + 2] = i, ARGV[2]
   end
+  redis.call('HSET', KEYS[1], unpack(all))
 end
 return 1`)
 
-// prime brings redquorum's token counters into step, as the first use of each slot does: each to its greatest value
-// on all members.
+// prime brings redquorum's token counters into step, as the first use of each slot does.
 func prime(ctx context.Context, members []string) error {
 	var rounds secondRounds
 	var urls []string
@@ -41,37 +43,31 @@ func prime(ctx context.Context, members []string) error {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	greatest := make([]int64, buckets)
-	for i := range greatest {
-		greatest[i] = time.Now().UnixMicro()
-	}
+	greatest := time.Now().UnixMicro()
 	for _, c := range servers {
-		have, err := c.HGetAll(ctx, "redquorum:tokens").Result()
+		have, err := c.HVals(ctx, "redquorum:tokens").Result()
 		if err != nil {
 			return err
 		}
-		for k, v := range have {
-			b, err := strconv.Atoi(k)
-			n, err2 := strconv.ParseInt(v, 10, 64)
-			if err != nil || err2 != nil || b < 0 || b >= buckets {
-				return fmt.Errorf("a token counter %q of %q", k, v)
+		for _, v := range have {
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil {
+				return fmt.Errorf("a token counter of %q", v)
 			}
-			greatest[b] = max(greatest[b], n)
+			greatest = max(greatest, n)
 		}
 	}
-	const piece = 1024
+	set := make(chan error, len(servers))
 	for _, c := range servers {
-		for at := 0; at < buckets; at += piece {
-			args := make([]any, 0, 2*piece)
-			for b := at; b < at+piece; b++ {
-				args = append(args, b, greatest[b])
-			}
-			if err := raise.Run(ctx, c, []string{"redquorum:tokens"}, args...).Err(); err != nil {
-				return fmt.Errorf("setting the counters: %w", err)
-			}
-		}
+		go func() { set <- level.Run(ctx, c, []string{"redquorum:tokens"}, buckets, greatest).Err() }()
 	}
-	const look = 500
+	for range servers {
+		err = errors.Join(err, <-set)
+	}
+	if err != nil {
+		return fmt.Errorf("setting the counters: %w", err)
+	}
+	const look = 200
 	for i := range look {
 		lease, err := client.Mutex("prime:" + strconv.Itoa(i)).Lock(ctx)
 		if err == nil {
