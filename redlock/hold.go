@@ -105,12 +105,11 @@ func (h *hold) bookLocked(a *wait.Answer, r *quorum.Round, c *member.Call) quoru
 	return quorum.Open
 }
 
-// decode writes into a what a member answered, as the ballot takes it. No vote is trusted for longer than MaxTTL, which members in
+// decode writes into a, which is zero, what a member answered, as the ballot takes it. No vote is trusted for longer than MaxTTL, which members in
 // quarantine wait for.
 func (h *hold) decode(a *wait.Answer, r *quorum.Round, c *member.Call) {
-	*a = wait.Answer{Answer: core.Answer{
-		Outcome: c.Outcome, Sent: r.Sent, At: c.At, From: c.State, Now: h.c.briefOf(c.Index, h.wire.Slot()),
-	}, Err: c.Err}
+	a.Outcome, a.Sent, a.At, a.From, a.Err = c.Outcome, r.Sent, c.At, c.State, c.Err
+	a.Now = h.c.briefOf(c.Index, h.wire.Slot())
 	switch r.Op {
 	case opAcquire, opWait, opYield, opClaim:
 		a.TTL = min(r.TTL, h.c.cfg.MaxTTL)
