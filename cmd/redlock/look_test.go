@@ -258,7 +258,6 @@ func TestCommandsThatOnlyLookLengthenNoQuarantine(t *testing.T) {
 	flags := " --dial-timeout 1m --member-timeout 1m --members " + strings.Join(urls, ",") + " "
 	for _, line := range []string{
 		"inspect k", "leader k", "token k", "semaphore k", "latch remaining k", "release k --force --yes", "doctor --sample 10ms",
-		"run k -- true",
 	} {
 		_, stdout, stderr := command(t, strings.Fields(strings.Replace(line, " ", flags, 1))...)
 		for i := range urls {
@@ -282,8 +281,9 @@ func TestCommandsThatOnlyLookLengthenNoQuarantine(t *testing.T) {
 	for i := range urls {
 		_ = rt.Must(cluster.Servers[i].Do(t.Context(), "HSET", "redquorum:boot", "q", "4000"))(t)
 	}
-	code, _, said := command(t, strings.Fields("run k"+flags+"-- sleep 0.2")...) // and not stopped at once, by a plan for 30 s
-	assert.Zero(t, code, said)
+	cmd, said := process(t, urls, "run", "k", "--", "sleep", "0.2") // which is not stopped at once, by a plan for 30 s
+	assert.NoError(t, cmd.Run(), said)
+	assert.EqualValues(t, "4000", knows(0))
 	_ = rt.Must(cluster.Servers[2].Do(t.Context(), "HSET", "redquorum:boot", "q", "45000"))(t)
 	assert.Equal(t, 45*time.Second, learns(common{}))
 	cluster.Kill(0, 1)
