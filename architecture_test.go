@@ -129,11 +129,11 @@ var trusted = map[string]string{
 	"node":                       "handshake hear host join parse published read send submit",
 	"node/internal/line":         "encode line",
 	"node/internal/guard":        "admit guard host look marker restore rules script",
-	"node/internal/guard/script": "fill lift look mark raise rename replication restore waits",
+	"node/internal/guard/script": "fill lift look mark raise rename restore waits",
 }
 
 // trustedLines is how many lines of Go and Lua that may be. They may only become fewer: the goal is 4,500.
-const trustedLines = 5850
+const trustedLines = 5808
 
 // A file that is in the way of the budget leaves the list when exclusion does not rest on it any more, and not before.
 func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {

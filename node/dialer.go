@@ -84,7 +84,7 @@ func (d *dialer) ofKind(info []byte) error {
 	return found(mode, d.expected(), d.cfg.TLS != nil, nil)
 }
 
-// unlessCluster names a refusal that only servers of a cluster make: where INFO is not permitted.
+// unlessCluster names a refusal that only servers of a cluster make: where INFO does not name its kind.
 func (d *dialer) unlessCluster(err error) error {
 	var refused *member.ReplyError
 	if d.expected() == OneServer && errors.As(err, &refused) && refused.Kind == member.KindCluster {

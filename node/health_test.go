@@ -52,7 +52,8 @@ func resting(t *testing.T, play func(f *fake, n *Node, sent func() []string)) {
 	t.Helper()
 	looks := func(_ int64, args []string) string {
 		if args[0] == "EVAL" {
-			return "*7\r\n$7\r\nrun-1 5\r\n$1\r\nn\r\n$4\r\n1000\r\n:-2\r\n$0\r\n\r\n:9\r\n$0\r\n\r\n"
+			return "*10\r\n" + bulk("run-1 5") + bulk("n") + bulk("1000") + ":-2\r\n" + bulk("") + ":9\r\n" + bulk("") +
+				bulk("a") + bulk("role:master\r\nmaster_replid:a\r\n") + bulk("")
 		}
 		return "default"
 	}

@@ -126,7 +126,7 @@ type marked string
 func (m marked) Ask(context.Context, [][]byte) ([]member.Call, error) {
 	str := func(s string) member.Reply { return member.Reply{Kind: '$', Str: []byte(s)} }
 	num := func(n int64) member.Reply { return member.Reply{Kind: ':', Int: n} }
-	look := []member.Reply{str(string(m)), str("n"), str("1000"), num(-2), str(""), num(10), str(""), str("")}
+	look := []member.Reply{str(string(m)), str("n"), str("1000"), num(-2), str(""), num(10), str(""), str("a"), str("role:master\r\nmaster_replid:a\r\n"), str("")}
 	return []member.Call{{Result: member.Result{Outcome: member.Answered, Reply: member.Reply{Kind: '*', Elems: look}}}}, nil
 }
 func (marked) Queue(*member.Call) error                   { return nil }

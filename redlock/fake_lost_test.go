@@ -111,7 +111,7 @@ func guardCall(name string) redistest.Match {
 		return redistest.Named("HSCAN")
 	}
 	all := node.GuardScripts()
-	source := all[0] + all[6] + map[string]string{
+	source := all[0] + map[string]string{
 		"look": "return look()", "mark": all[1], "lift": all[2], "claim": all[3], "fill": all[4], "restore": all[5],
 	}[name]
 	return redistest.Both(redistest.Named("EVAL"), redistest.WithArg(source))

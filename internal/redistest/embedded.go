@@ -42,7 +42,6 @@ type Embedded struct {
 	snap      []Key             // nil before the first Snapshot
 	scripts   map[string]string // by SHA1
 	flushes   int               // of this process
-	guarded   bool              // asks for a password
 
 	mu       sync.Mutex // guards the fields below; never held over a call to a Link
 	wake     *sync.Cond
@@ -173,7 +172,6 @@ func (e *Embedded) Path() *Link {
 func (e *Embedded) Require(password string) {
 	e.exec.Lock()
 	defer e.exec.Unlock()
-	e.guarded = true
 	e.redis.RequireAuth(password)
 }
 

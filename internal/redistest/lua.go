@@ -55,8 +55,7 @@ func (s *session) scriptCache(args []string) {
 	}
 }
 
-// eval is EVAL and EVALSHA. Miniredis has a transaction's, read-only ones, those of a server with a password, and calls
-// that cannot be executed.
+// eval is EVAL and EVALSHA. Miniredis has a transaction's, read-only ones, and calls that cannot be executed.
 func (s *session) eval(name string, args []string) {
 	e := s.server
 	if rest, ok := strings.CutPrefix(name, "EVALSHA"); ok && len(args) > 1 {
@@ -73,7 +72,7 @@ func (s *session) eval(name string, args []string) {
 			keys = n
 		}
 	}
-	if keys < 0 || s.inMulti || e.guarded || strings.HasSuffix(name, "_RO") {
+	if keys < 0 || s.inMulti || strings.HasSuffix(name, "_RO") {
 		e.srv.Dispatch(s.cmd, args)
 		return
 	}

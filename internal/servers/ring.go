@@ -37,8 +37,8 @@ var ring = map[string][]string{
 
 		"TestUserOfOneEnvironmentCanDoEverythingThereAndNothingElsewhere", "TestUserWhoMayNotSubscribeIsTold",
 		"TestUserWithTheListedPermissionsCanDoEverything", "TestUserWithTheListedPermissionsCanShareLocks",
-		"TestUserWithoutInfoLeavesTheMarkersAlone",
-		"TestWithoutCLIENTAndINFOAndPUBLISHLocksWorkAndTheRiskIsSaid",
+		"TestUserWithoutInfoIsToldThatItIsNeeded",
+		"TestWithoutCLIENTAndPUBLISHLocksWorkAndTheRiskIsSaid",
 		"TestAdoptMovesWhatTheLeaseHasAndNothingElse", "TestWhoHoldsSomethingKeepsItAtAFullServer",
 		"TestWrongPasswordIsSaidToBeThatAndIsNotTold",
 	},

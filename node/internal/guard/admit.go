@@ -34,8 +34,11 @@ func (s *Seat) askMarker(on Session, cmd []byte) (marker, error) {
 // ended. While the client has not looked at the other members for the first time, Admit waits for
 // them for up to Terms.Patience. Without a guard the standing is the zero value.
 func (s *Seat) Admit(on Session, p Process) (Standing, error) {
-	if s.guard == nil {
+	switch {
+	case s.guard == nil:
 		return Standing{}, nil
+	case p.RunID == "":
+		return Standing{}, errNameless
 	}
 	a, err := s.admitAnew(on, p)
 	if err == errReplica {
@@ -45,10 +48,6 @@ func (s *Seat) Admit(on Session, p Process) (Standing, error) {
 }
 
 func (s *Seat) admitAnew(on Session, p Process) (Standing, error) {
-	s.blind.Store(p.RunID == "" && !s.terms.Replicated)
-	if p.RunID == "" {
-		p.RunID = unknownRun
-	}
 	s.masterID = p.MasterID
 	a, err := s.admit(on, p)
 	a.admitted = a.marker.id != ""
@@ -112,7 +111,7 @@ var infoCommands = resp.Command("INFO", "commandstats")
 // demoted is an error if the server is a replica: it gives no vote, and its memory is about to be replaced.
 func (s *Seat) demoted(m marker) error {
 	switch {
-	case s.terms.Replicated && m.role == "":
+	case m.role == "":
 		return errNoRole
 	case m.follows():
 		s.misplaced()

@@ -294,7 +294,7 @@ func (s *Seat) copyOf(ctx context.Context, w *restoring, c claim, p *plan, src *
 			if err != nil {
 				return err
 			}
-			if n := len(r.Elems); n == 0 || n == 7 || n == 10 { // no more than a look
+			if len(r.Elems) <= 10 { // no more than a look
 				return errOvertaken
 			}
 			w.written += len(part) / 2

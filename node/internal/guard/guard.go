@@ -60,7 +60,6 @@ type Seat struct {
 	told    bool // the client has read that this member knows of our MaxTTL
 	known   bool // the client has seen or made a marker of this member: if it has none now, it forgot
 
-	blind  atomic.Bool               // the server does not say which process it is
 	looked atomic.Pointer[time.Time] // when the last look was put in line, or a moment before
 	watch  atomic.Pointer[Watch]     // of the session that is up
 	slow   atomic.Int32              // answers in a row that askMarker did not wait for
@@ -91,11 +90,8 @@ func (s *Seat) alone() bool { return s.terms.Shard == nil }
 
 // place is where the marker is.
 func (s *Seat) place() *home {
-	switch h := s.home.Load(); {
-	case h != nil:
+	if h := s.home.Load(); h != nil {
 		return h
-	case s.blind.Load():
-		return blindHome
 	}
 	return plainHome
 }

@@ -59,10 +59,6 @@ func TestWhatAMarkerMeans(t *testing.T) {
 		require.Equal(t, tc.do, do, tc.name)
 		require.Equal(t, tc.quarantine, quarantine, tc.name)
 	}
-	do, _ := decide(old, unknownRun, all)
-	require.Equal(t, accept, do, "who may not ask for the process believes the marker")
-	do, _ = decide(marker{id: "?", recall: recall{repl: "a", now: "b", older: "a"}}, unknownRun, all)
-	require.Equal(t, markLost, do, "but not one that a replica had")
 }
 
 func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {
@@ -103,21 +99,22 @@ func TestEachFieldOfTheCountersBelongsToASlot(t *testing.T) {
 }
 
 func TestMarkerIsReadAsItWasWritten(t *testing.T) {
-	now := time.Now()
+	now, info := time.Now(), str("role:slave\r\nmaster_replid:a\r\nmaster_replid2:b\r\n")
 	m, err := readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{
-		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000), str("6500000")}}, now)
+		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000), str("6500000"), str("c"), info, str("d")}}, now)
 	require.NoError(t, err)
 	require.Equal(t, marker{id: "run 5000000", state: forgot, q: 30 * time.Second, left: 1500 * time.Millisecond,
-		clk: true, age: 2 * time.Second, raised: 500 * time.Millisecond, arrived: now}, m)
-	m, err = readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1), str("")}}, now)
+		clk: true, age: 2 * time.Second, raised: 500 * time.Millisecond, arrived: now,
+		recall: recall{repl: "c", now: "a", older: "b", role: "slave", stamp: "d"}}, m)
+	m, err = readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1), str(""), str(""), str(""), str("")}}, now)
 	require.NoError(t, err)
 	require.Empty(t, m.id)
 	require.Zero(t, m.left)
 	for _, bad := range []member.Reply{
 		{Kind: ':'}, {Kind: '*'},
-		{Kind: '*', Elems: []member.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0), str("")}},
-		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0), str("")}},
-		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("1"), num(0), str(""), num(0)}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("?"), str("1"), num(0), str(""), num(0), str(""), str(""), info, str("")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("x"), num(0), str(""), num(0), str(""), str(""), info, str("")}},
+		{Kind: '*', Elems: []member.Reply{str("run 5"), str("n"), str("1"), num(0), str(""), num(0), str(""), str(""), info}},
 	} {
 		require.Error(t, rt.Err(readMarker(&bad, now)))
 	}

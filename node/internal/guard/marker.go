@@ -18,10 +18,6 @@ const (
 	whole       = "w" // forgot, and was restored
 )
 
-// unknownRun stands for a run_id that the server does not tell: the client does not see restarts
-// with memory then.
-const unknownRun = "?"
-
 // marker is what a member knows of its own memory, as a client read it at an instant.
 type marker struct {
 	id      string        // "run_id µs", unique for each marking; "" if there is no marker
@@ -32,31 +28,27 @@ type marker struct {
 	age     time.Duration // since it was marked, on its own clock
 	raised  time.Duration // since its q was raised last, on its own clock; < 0: never
 	arrived time.Time     // when the answer came: left runs from here on our clock
-	recall                // of a master that a replica may replace; else empty
+	recall
 }
 
 // of reports whether the marker was made for the memory that the process runID has now.
 func (m marker) of(runID string) bool { return m.names(runID) && m.known() }
 
-// names reports whether the marker was made for the process runID. A client that may not ask which
-// process it is believes any marker. Clients that may ask would not believe a marker of its own,
-// and it would not believe theirs.
-func (m marker) names(runID string) bool {
-	return m.id != "" && (runID == unknownRun || strings.HasPrefix(m.id, runID+" "))
-}
+// names reports whether the marker was made for the process runID.
+func (m marker) names(runID string) bool { return strings.HasPrefix(m.id, runID+" ") }
 
-// recall is what a server says of its replication, beside the marker. One that does not say leaves all empty but repl.
+// recall is what a server says of its replication, beside the marker.
 type recall struct {
 	repl  string // replication id when it was marked; "" if a client noted none
 	now   string // replication id now
 	older string // the one before it, if it was promoted
-	role  string
+	role  string // "" if it may not be asked
 	stamp string // what the home's slot is stamped with
 }
 
 // known reports whether the marker was made for the memory that the process has now. Whatever replaces that changes the
 // replication id.
-func (m recall) known() bool { return m.now == "" || m.repl == m.now }
+func (m recall) known() bool { return m.repl == m.now }
 
 // renamed reports whether the replication id changed without a promotion: a first replica came, or
 // the last one was gone for long. Or it was not noted.
@@ -66,26 +58,17 @@ func (m recall) renamed() bool { return !m.known() && !m.promoted() }
 func (m recall) own() bool { return m.known() && !m.follows() }
 
 // follows reports whether the server is a replica.
-func (m recall) follows() bool { return m.role != "" && m.role != "master" }
+func (m recall) follows() bool { return m.role != "master" }
 
 // promoted reports whether the process was a replica before, as far as it remembers.
 func (m recall) promoted() bool { return strings.Trim(m.older, "0") != "" }
-
-func readRecall(e []member.Reply) recall {
-	if len(e) < 10 {
-		return recall{}
-	}
-	info := e[8].Str
-	return recall{repl: string(e[7].Str), now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"),
-		role: resp.Field(info, "role:"), stamp: string(e[9].Str)}
-}
 
 var errMarker = errors.New("marker: reply of an unexpected shape")
 
 // readMarker decodes what look returns.
 func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 	e := r.Elems
-	if r.Kind != '*' || len(e) < 7 || e[3].Kind != ':' || e[5].Kind != ':' {
+	if r.Kind != '*' || len(e) < 10 || e[3].Kind != ':' || e[5].Kind != ':' {
 		return marker{}, errMarker
 	}
 	q, err := strconv.ParseInt(string(e[2].Str), 10, 64)
@@ -96,7 +79,9 @@ func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 		id: string(e[0].Str), state: string(e[1].Str), q: duration.FromMillis(q),
 		left: duration.FromMillis(e[3].Int), clk: string(e[4].Str) == "1", arrived: arrived,
 	}
-	m.recall = readRecall(e)
+	info := e[8].Str
+	m.recall = recall{repl: string(e[7].Str), now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"),
+		role: resp.Field(info, "role:"), stamp: string(e[9].Str)}
 	m.raised = -1
 	if at, err := strconv.ParseInt(string(e[6].Str), 10, 64); err == nil {
 		m.raised = time.Duration(e[5].Int-at) * time.Microsecond

@@ -323,44 +323,20 @@ func TestReplicationIDThatNobodySawChange(t *testing.T) {
 	}
 }
 
-// A client of such a server sees less: a copy with a marker passes.
-func TestServerThatDoesNotTellOfItsReplicationVotes(t *testing.T) {
-	for _, unknown := range []bool{true, false} { // also its process
-		for _, noted := range []bool{true, false} { // by a client that may ask
-			faketime.Test(t, func(t *testing.T) {
-				s := started(1)[0]
-				if noted {
-					connect(t, plain, s).close()
-				}
-				s.edit(func() { s.denies, s.nameless = true, unknown })
-				c := connect(t, plain, s)
-				defer c.close()
-				c.after(3 * time.Second)
-				require.True(t, c.hosts[0].votes())
-				require.Positive(t, c.hosts[0].on().looks.Load())
-				require.Equal(t, unknown, c.hosts[0].seat.place() == blindHome, "it is not asked in vain at each look")
-				s.reload(s.copied())
-				c.after(3 * time.Second)
-				require.True(t, c.hosts[0].votes())
-				if noted {
-					require.Equal(t, "replrun0", s.hashes[member.MarkerKey]["repl"], "it is left to those who know")
-				}
-				s.flush()
-				c.after(2 * time.Second)
-				require.False(t, c.hosts[0].votes())
-			})
-		}
+// Nobody would see that it restarted, or that it followed another.
+func TestServerThatDoesNotTellWhichMemoryItHasIsNotAdmitted(t *testing.T) {
+	for err, silent := range map[error]func(s *server){
+		errNameless: func(s *server) { s.nameless = true },
+		errNoRole:   func(s *server) { s.denies = true },
+	} {
+		faketime.Test(t, func(t *testing.T) {
+			s := started(1)[0]
+			silent(s)
+			c := connect(t, plain, s)
+			defer c.close()
+			require.ErrorIs(t, c.hosts[0].admitErr, err)
+		})
 	}
-}
-
-func TestGroupWhoseMasterDoesNotTellItsRoleIsNotAdmitted(t *testing.T) {
-	faketime.Test(t, func(t *testing.T) {
-		s := started(1)[0]
-		s.denies = true
-		c := connect(t, func(_ *Config, terms *Terms) { terms.Replicated = true }, s)
-		defer c.close()
-		require.ErrorIs(t, c.hosts[0].admitErr, errNoRole)
-	})
 }
 
 // masters is one cluster, which is a member of a client.

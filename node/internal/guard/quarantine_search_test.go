@@ -526,16 +526,16 @@ func init() {
 		for range 40 {
 			s.flush()
 			model := qMember{state: qState(1 + rng.IntN(2)), q: 1, left: int8(rng.IntN(2))}
-			m := s.run(markCommand("a", qTick, time.Duration(model.left)*qTick, qStates[model.state]))
+			m := s.run(s.markCommand("a", qTick, time.Duration(model.left)*qTick, qStates[model.state]))
 			for range 6 {
 				q := int8(1 + rng.IntN(4))
 				switch rng.IntN(3) {
 				case 0:
 					model.raise(q, true)
-					s.run(blindHome.command(liftLua, m.id, millis(time.Duration(q)*qTick)))
+					s.run(plainHome.command(liftLua, m.id, millis(time.Duration(q)*qTick)))
 				case 1:
 					model.restore(q, true)
-					s.run(blindHome.command(restoreLua, m.id, "0", millis(time.Duration(q)*qTick)))
+					s.run(plainHome.command(restoreLua, m.id, "0", millis(time.Duration(q)*qTick)))
 				case 2:
 					model.left = 0
 					s.ask("DEL", quarantineKey)

@@ -14,8 +14,9 @@ var (
 	errReplica = errors.New("the server is a replica")
 	// errTakesNoWrites is the same of a session that had no calls: nothing was executed.
 	errTakesNoWrites = fmt.Errorf("%w: %w", errReplica, &member.ReplyError{Kind: member.KindReadOnly, Text: "READONLY it takes no writes"})
-	// errNoRole: a replica may take its place, and nobody would see that.
-	errNoRole = errors.New("the server does not say whether it is a master: INFO replication")
+	// errNameless and errNoRole: nobody would see that it restarted, or that other data have replaced its own.
+	errNameless = errors.New("the server does not say which process it is: INFO server")
+	errNoRole   = errors.New("the server does not say whether it is a master: INFO replication")
 )
 
 // barred says why a member gives no vote that is up, and until when. fit: its quarantine is over.

@@ -94,15 +94,15 @@ func TestGenerationEndsBeforeTheFirstCallAfterARestIsAnswered(t *testing.T) {
 	for what, edit := range map[string]func(s *server){
 		"the same":                       func(*server) {},
 		"the same, with a first replica": func(s *server) { s.edit(func() { s.repl = "another" }) },
-		"the same, which does not tell of its replication": func(s *server) { s.edit(func() { s.denies = true }) },
-		"a replica":            func(s *server) { s.edit(func() { s.follow("another") }) },
-		"the copy that it was": func(s *server) { s.reload(s.copied()) },
-		"flushed":              (*server).flush,
-		"marked anew":          func(s *server) { s.do("HSET", member.MarkerKey, "id", "run0 5") },
-		"of another q":         func(s *server) { s.do("HSET", member.MarkerKey, "q", "999") },
-		"of no q":              func(s *server) { s.do("HDEL", member.MarkerKey, "q") },
-		"of a broken q":        func(s *server) { s.do("HSET", member.MarkerKey, "q", "x") },
-		"refusing looks":       func(s *server) { s.edit(func() { s.refuses = true }) },
+		"silent of its replication":      func(s *server) { s.edit(func() { s.denies = true }) },
+		"a replica":                      func(s *server) { s.edit(func() { s.follow("another") }) },
+		"the copy that it was":           func(s *server) { s.reload(s.copied()) },
+		"flushed":                        (*server).flush,
+		"marked anew":                    func(s *server) { s.do("HSET", member.MarkerKey, "id", "run0 5") },
+		"of another q":                   func(s *server) { s.do("HSET", member.MarkerKey, "q", "999") },
+		"of no q":                        func(s *server) { s.do("HDEL", member.MarkerKey, "q") },
+		"of a broken q":                  func(s *server) { s.do("HSET", member.MarkerKey, "q", "x") },
+		"refusing looks":                 func(s *server) { s.edit(func() { s.refuses = true }) },
 	} {
 		for _, end := range []string{"a call", "its time"} {
 			faketime.Test(t, func(t *testing.T) {

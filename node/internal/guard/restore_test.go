@@ -442,10 +442,10 @@ func init() {
 	}
 	claim := func(s *memory, id, word, ms, few string) told {
 		s.Helper()
-		r := s.send(blindHome.command(claimLua, id, word, ms, few))
+		r := s.send(plainHome.command(claimLua, id, word, ms, few))
 		e := r.Elems[len(r.Elems)-1].Elems
 		if len(e) < 2 {
-			require.Len(s, r.Elems, 7)
+			require.Len(s, r.Elems, 10)
 			return told{why: "no"}
 		}
 		out := told{why: string(e[0].Str), left: e[1].Int}
@@ -456,7 +456,7 @@ func init() {
 	}
 	guardCases = append(guardCases,
 		guardCase{"claim is one client's, until it ends or is given up", func(s *memory) {
-			m := s.run(markCommand("run", leases, 0, forgot))
+			m := s.run(s.markCommand("run", leases, 0, forgot))
 			require.Equal(s, told{}, claim(s, m.id, "a", "20000", "0"))
 			other := claim(s, m.id, "b", "20000", "0")
 			require.Equal(s, "claimed", other.why)
@@ -474,16 +474,16 @@ func init() {
 		}},
 		guardCase{"claim of a member that does not wait to be restored does nothing", func(s *memory) {
 			require.Equal(s, "no", claim(s, "run 1", "a", "20000", "0").why)
-			m := s.run(markCommand("run", leases, rest, forgot))
-			s.unchanged(blindHome.command(claimLua, m.id, "a", "20000", "0"))
-			m = s.run(markCommand("other", leases, 0, forgot))
-			s.unchanged(blindHome.command(claimLua, m.id+"0", "a", "20000", "0"))
+			m := s.run(s.markCommand("run", leases, rest, forgot))
+			s.unchanged(plainHome.command(claimLua, m.id, "a", "20000", "0"))
+			m = s.run(s.markCommand("other", leases, 0, forgot))
+			s.unchanged(plainHome.command(claimLua, m.id+"0", "a", "20000", "0"))
 			s.restored(m, wholly)
 			require.Equal(s, "no", claim(s, m.id, "a", "20000", "0").why)
 			require.Nil(s, s.ask("HGET", member.MarkerKey, "by"))
 		}},
 		guardCase{"claim where too few know comes when they did so for a while, whoever found it", func(s *memory) {
-			m := s.run(markCommand("run", leases, 0, forgot))
+			m := s.run(s.markCommand("run", leases, 0, forgot))
 			first := claim(s, m.id, "a", "20000", "15000")
 			require.Equal(s, "few", first.why)
 			require.Greater(s, first.left, int64(1000))
@@ -498,20 +498,20 @@ func init() {
 			require.Equal(s, "few", claim(s, m.id, "a", "20000", "15000").why, "it is counted anew")
 		}},
 		guardCase{"fill writes a page, and tells who goes on how far it came", func(s *memory) {
-			m := s.run(markCommand("run", leases, 0, forgot))
+			m := s.run(s.markCommand("run", leases, 0, forgot))
 			p := plan{known: true, q: leases}
 			s.ask("HSET", member.TokensKey, "8", "60")
-			require.Len(s, s.send(fillCommand(blindHome, m.id, p, "7", "100", "8", "55", "9", "3", "limit:redquorum:s1:{k}", "4")).Elems, 8)
+			require.Len(s, s.send(fillCommand(plainHome, m.id, p, "7", "100", "8", "55", "9", "3", "limit:redquorum:s1:{k}", "4")).Elems, 11)
 			for field, want := range map[string]string{"7": "100", "8": "60", "9": "3", "limit:redquorum:s1:{k}": "4"} {
 				require.Equal(s, want, s.ask("HGET", member.TokensKey, field), field)
 			}
 			require.Equal(s, told{from: "from a 1;" + p.label() + " 5;"}, claim(s, m.id, "word", "20000", "0"))
 			s.restored(m, p)
-			require.Len(s, s.call("HGETALL", member.MarkerKey).Elems, 2*4, "id, q, state, clk")
+			require.Len(s, s.call("HGETALL", member.MarkerKey).Elems, 2*5, "id, q, state, repl, clk")
 		}},
 		guardCase{"fill by clocks restores no counter to less than the time", func(s *memory) {
-			m := s.run(markCommand("run", leases, 0, forgot))
-			s.send(fillCommand(blindHome, m.id, plan{known: true, byClock: true, q: leases}, "7", "100", "8", "9000000000000000", "limit:redquorum:s1:{k}", "4"))
+			m := s.run(s.markCommand("run", leases, 0, forgot))
+			s.send(fillCommand(plainHome, m.id, plan{known: true, byClock: true, q: leases}, "7", "100", "8", "9000000000000000", "limit:redquorum:s1:{k}", "4"))
 			n, _ := s.ask("HGET", member.TokensKey, "7").(string)
 			_, made, _ := strings.Cut(m.id, " ")
 			require.GreaterOrEqual(s, integer(n), integer(made))
@@ -519,30 +519,30 @@ func init() {
 			require.Equal(s, "9000000000000000", s.ask("HGET", member.TokensKey, "8"))
 		}},
 		guardCase{"fill of many counters is one step", func(s *memory) {
-			m := s.run(markCommand("run", leases, 0, forgot))
+			m := s.run(s.markCommand("run", leases, 0, forgot))
 			var fields []string
 			for i := range 2*page + 1 {
 				fields = append(fields, strconv.Itoa(i), strconv.Itoa(i+1))
 			}
-			s.send(fillCommand(blindHome, m.id, wholly, fields...))
+			s.send(fillCommand(plainHome, m.id, wholly, fields...))
 			require.Len(s, s.call("HGETALL", member.TokensKey).Elems, 2*(2*page+1))
 			require.Equal(s, strconv.Itoa(2*page+1), s.ask("HGET", member.TokensKey, strconv.Itoa(2*page)))
 		}},
 		guardCase{"fill for another marking, in a quarantine, for another q or under another's claim does nothing", func(s *memory) {
-			m := s.run(markCommand("run", leases, 0, forgot))
-			s.unchanged(fillCommand(blindHome, m.id+"0", wholly, "7", "100"))
-			s.unchanged(fillCommand(blindHome, m.id, plan{known: true, q: leases - time.Second}, "7", "100"))
+			m := s.run(s.markCommand("run", leases, 0, forgot))
+			s.unchanged(fillCommand(plainHome, m.id+"0", wholly, "7", "100"))
+			s.unchanged(fillCommand(plainHome, m.id, plan{known: true, q: leases - time.Second}, "7", "100"))
 			claim(s, m.id, "another", "20000", "0")
-			s.unchanged(fillCommand(blindHome, m.id, wholly, "7", "100"))
+			s.unchanged(fillCommand(plainHome, m.id, wholly, "7", "100"))
 			s.ask("HSET", member.MarkerKey, "till", "1")
-			s.send(fillCommand(blindHome, m.id, wholly, "7", "100"))
+			s.send(fillCommand(plainHome, m.id, wholly, "7", "100"))
 			require.Equal(s, "100", s.ask("HGET", member.TokensKey, "7"), "the claim of another has ended")
 			require.Equal(s, "word", s.ask("HGET", member.MarkerKey, "by"))
 			s.ask("SET", quarantineKey, "1", "PX", "60000")
-			s.unchanged(fillCommand(blindHome, m.id, wholly, "7", "200"))
+			s.unchanged(fillCommand(plainHome, m.id, wholly, "7", "200"))
 			s.ask("DEL", quarantineKey)
 			s.restored(m, wholly)
-			s.unchanged(fillCommand(blindHome, m.id, wholly, "7", "200"))
+			s.unchanged(fillCommand(plainHome, m.id, wholly, "7", "200"))
 		}},
 		guardCase{"claim, fill and restore do nothing in a memory that is not the marker's", func(s *memory) {
 			for _, repl := range []string{"another", ""} {

@@ -80,7 +80,7 @@ func TestWhatALookMeansForAStanding(t *testing.T) {
 		{"another memory, and nobody noted the first", with(func(m *marker) { m.repl, m.now, m.older = "", "b", "a" }), false, false},
 		{"a first replica", with(func(m *marker) { m.now = "b" }), true, false},
 		{"a replica", with(func(m *marker) { m.role = "slave" }), false, true},
-		{"it does not tell of its replication", with(func(m *marker) { m.recall = recall{repl: "a"} }), true, true},
+		{"it does not tell of its replication", with(func(m *marker) { m.recall = recall{repl: "a"} }), false, false},
 		{"it forgot", with(func(m *marker) { m.state = forgot }), true, false},
 		{"its quarantine goes on", with(func(m *marker) { m.left = 1 }), true, false},
 	} {
@@ -97,7 +97,7 @@ func TestAnswerOfAnotherMemoryIsNoReadingOfTheMember(t *testing.T) {
 		recall recall
 		ours   bool
 	}{
-		{recall{}, true}, // no INFO
+		{recall{}, false}, // no INFO
 		{recall{repl: "a", now: "a", role: "master"}, true},
 		{recall{repl: "a", now: "b", older: "c", role: "master"}, false},
 		{recall{repl: "a", now: "a", role: "slave"}, false},

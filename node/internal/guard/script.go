@@ -26,8 +26,6 @@ var (
 	//go:embed script/restore.lua
 	restoreOnlyLua string
 
-	//go:embed script/replication.lua
-	replicationLua string
 	//go:embed script/rename.lua
 	renameLua string
 
@@ -44,36 +42,27 @@ const lookSource = "return look()"
 type home struct {
 	slot                       uint16
 	marker, quarantine, tokens string
-	prelude                    string // look, as this kind of member tells it
 	look                       []byte // the command
 }
 
-var (
-	// plainHome is that of a member which is no cluster.
-	plainHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua+replicationLua)
-	// blindHome is the same, at a server that does not tell which process it is: nor is it asked for its replication.
-	blindHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey, lookLua)
-)
+// plainHome is that of a member which is no cluster.
+var plainHome = newHome(0, member.MarkerKey, quarantineKey, member.TokensKey)
 
-func newHome(s uint16, marker, quarantine, tokens, prelude string) *home {
-	h := &home{slot: s, marker: marker, quarantine: quarantine, tokens: tokens, prelude: prelude}
+func newHome(s uint16, marker, quarantine, tokens string) *home {
+	h := &home{slot: s, marker: marker, quarantine: quarantine, tokens: tokens}
 	h.look = h.command(lookSource)
 	return h
 }
 
 // command encodes one of the guard's scripts.
 func (h *home) command(source string, args ...string) []byte {
-	all := append([]string{"EVAL", h.prelude + source, "3", h.marker, h.quarantine, h.tokens}, args...)
+	all := append([]string{"EVAL", lookLua + source, "3", h.marker, h.quarantine, h.tokens}, args...)
 	return resp.Command(all...)
 }
 
-// markCommand marks a member. repl is its replication id, "" if that is not known.
+// markCommand marks a member. repl is its replication id.
 func (h *home) markCommand(runID, repl string, q, quarantine time.Duration, state string) []byte {
-	args := []string{runID, millis(q), millis(quarantine), state}
-	if h != blindHome {
-		args = append(args, repl)
-	}
-	return h.command(markLua, args...)
+	return h.command(markLua, runID, millis(q), millis(quarantine), state, repl)
 }
 
 func millis(d time.Duration) string {

@@ -300,7 +300,7 @@ func (s *Seat) misplaced() {
 
 // carried returns what stray finds where the master's home has no marker, at the first look of a session.
 func (s *Seat) carried(on Session, m marker, runID string, first bool) (marker, error) {
-	if m.id != "" || runID == unknownRun || !first {
+	if m.id != "" || !first {
 		return m, nil
 	}
 	carried, err := s.stray(on, runID)

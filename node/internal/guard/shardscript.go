@@ -30,7 +30,7 @@ var (
 // slotHome is that of the master id of a cluster, in one of its slots.
 func slotHome(s uint16, id string) *home {
 	tag := ":{" + slot.TagOf(s) + "}"
-	return newHome(s, member.MarkerKey+tag+":"+id, quarantineKey+tag+":"+id, tokensOf(s), lookLua+replicationLua)
+	return newHome(s, member.MarkerKey+tag+":"+id, quarantineKey+tag+":"+id, tokensOf(s))
 }
 
 // carryCommand carries m to this place. left is what is left of its quarantine. m.raised is 0 if q may have been
@@ -118,5 +118,5 @@ func AppendTokens(b []byte, s uint16) []byte {
 // Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
 // user at the members.
 func Scripts() []string {
-	return []string{lookLua, markLua, liftLua, claimLua, fillLua, restoreLua, replicationLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua}
+	return []string{lookLua, markLua, liftLua, claimLua, fillLua, restoreLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua}
 }

@@ -2,6 +2,5 @@
 -- its memory is the one that was marked. The copy that a replica got may have the marking, and notes of pages, and lack others.
 local function waits(r)
   if r[1] ~= ARGV[1] or r[2] ~= 'g' or r[4] > 0 then return false end
-  local info = r[9] or ''
-  return info == '' or r[8] ~= '' and string.find(info, 'role:master', 1, true) and string.find(info, 'master_replid:' .. r[8], 1, true)
+  return r[8] ~= '' and string.find(r[9], 'role:master', 1, true) and string.find(r[9], 'master_replid:' .. r[8], 1, true)
 end
