@@ -57,7 +57,7 @@ func (s *Seat) admitAnew(on Session, p Process) (Standing, error) {
 func (s *Seat) admit(on Session, p Process) (Standing, error) {
 	g, runID := s.guard, p.RunID
 	began := time.Now()
-	for first := true; ; first = false {
+	for {
 		news := g.news()
 		if err := s.settle(on); err != nil {
 			return Standing{}, err
@@ -71,14 +71,10 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		if err := s.demoted(m); err != nil {
 			return Standing{}, err
 		}
-		switch {
-		case !s.alone():
-			m, err = s.carried(on, m, runID, first)
-		case m.names(runID) && m.renamed() && (m.repl == "" || s.neverFollowed(on)):
-			m, err = s.rename(on, m)
-		}
-		if err != nil {
-			return Standing{}, err
+		if s.alone() && m.names(runID) && m.renamed() && (m.repl == "" || s.neverFollowed(on)) {
+			if m, err = s.rename(on, m); err != nil {
+				return Standing{}, err
+			}
 		}
 		s.finds(m)
 		v := s.view()

@@ -671,13 +671,6 @@ func TestNothingBegunBeforeAMasterWasEmptiedComesBack(t *testing.T) {
 			arm()
 			c.after(1100 * time.Millisecond)
 		},
-		"while a marker is searched for": func(t *testing.T, s *server, arm func()) {
-			use(t, s, span(0, 3)).close()
-			arm()
-			c := use(t, s, span(0, 5))
-			defer c.close()
-			c.after(1100 * time.Millisecond)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for emptied := 1; ; emptied++ {
@@ -734,25 +727,6 @@ func emptiedAt(t *testing.T, emptied, marked int, play func(t *testing.T, s *ser
 	s.before.Store(nil)
 	back()
 	return n
-}
-
-func TestMarkerThatNobodyCarriedIsLookedForInAllSlots(t *testing.T) {
-	for _, later := range []bool{false, true} { // a slot bears the stamp of a later marking
-		faketime.Test(t, func(t *testing.T) {
-			servers := started(1)
-			c := clustered(t, servers, span(0, 9))
-			before := c.hosts[0].Now().Standing.Marker()
-			c.close()
-			time.Sleep(time.Minute)
-			if later {
-				servers[0].do("HSET", tokensOf(3), "id", "run0 "+strconv.FormatInt(time.Now().Add(time.Second).UnixMicro(), 10))
-			}
-			again := clustered(t, servers, span(0, 12))
-			defer again.close()
-			again.after(time.Second / 2)
-			require.Equal(t, !later, again.hosts[0].Now().Standing.Marker() == before)
-		})
-	}
 }
 
 func TestMasterWithoutATopologyIsNotAdmitted(t *testing.T) {

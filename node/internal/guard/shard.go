@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -298,18 +297,6 @@ func (s *Seat) misplaced() {
 	}
 }
 
-// carried returns what stray finds where the master's home has no marker, at the first look of a session.
-func (s *Seat) carried(on Session, m marker, runID string, first bool) (marker, error) {
-	if m.id != "" || !first {
-		return m, nil
-	}
-	carried, err := s.stray(on, runID)
-	if err != nil || carried.id != "" {
-		return carried, err
-	}
-	return m, nil
-}
-
 // inherited reports whether a master without a marker has all that it has from masters that remember.
 func (s *Seat) inherited(on Session, m marker) bool {
 	return !s.alone() && m.id == "" && !m.promoted() && s.inherits(on)
@@ -462,56 +449,6 @@ func (s *Seat) rehome(on Session) error {
 	s.take(now)
 	s.host.Recheck() // the sharded inbox goes along
 	return nil
-}
-
-// stray carries the marker of this process home from where resharding left it: in another slot of
-// the master, because no client was there to carry it when the home became another one. If a slot
-// bears the stamp of a later marking whose marker is gone, stray does not believe what it finds.
-// The zero marker says that there is none.
-func (s *Seat) stray(on Session, runID string) (marker, error) {
-	word, err := s.announce(on, s.place().slot)
-	if err != nil {
-		return marker{}, err
-	}
-	slots := s.terms.Shard.Slots()
-	cmds := make([][]byte, 0, 2*len(slots))
-	for _, sl := range slots {
-		cmds = append(cmds, resp.Command("HGET", slotHome(sl, s.masterID).marker, "id"), stampIn(sl))
-	}
-	var id string
-	var at uint16
-	var made, stamped int64
-	i := -1
-	err = s.bulk(s.host.Context(), on, cmds, func(c *member.Call) {
-		i++
-		found, micros := strings.CutPrefix(string(c.Reply.Str), runID+" ")
-		if c.Outcome != member.Answered || !micros {
-			return
-		}
-		when, err := strconv.ParseInt(found, 10, 64)
-		switch {
-		case err != nil:
-		case i%2 == 1:
-			stamped = max(stamped, when)
-		case when > made:
-			id, at, made = string(c.Reply.Str), slots[i/2], when
-		}
-	})
-	if err != nil || id == "" || stamped > made {
-		return marker{}, err
-	}
-	m, err := s.askMarker(on, slotHome(at, s.masterID).look)
-	if err != nil || m.id != id || !m.of(runID) {
-		return marker{}, err
-	}
-	m, err = s.askMarker(on, s.place().carryCommand(m, m.left, word))
-	if err == nil && m.id != id {
-		return marker{}, errMarker
-	}
-	if err == nil {
-		s.terms.Logger.Info("marker is carried along: a slot range grew or shrank while no client was there", "member", s.host.Name(), "from", at)
-	}
-	return m, err
 }
 
 // stampAll writes the marker's id into every slot of the master, so that a grant which meets a new
