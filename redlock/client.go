@@ -42,16 +42,12 @@ type Client struct {
 	}
 	barring sync.Mutex
 	barred  atomic.Uint32 // members that turned out to be one Redis with another: they do not vote
-	// Written under barring. With the processes behind these connections barred is known: those up to an Epoch, or, where a
-	// member has several at a time, those of a list. There a lesser one may come after a greater one.
-	compared [quorum.MaxMembers]struct {
-		epoch  atomic.Uint64
-		epochs atomic.Pointer[[]uint64]
-	}
-	closing atomic.Bool
-	closed  chan struct{} // Close has begun
-	gone    chan struct{} // Close has ended
-	told    chan struct{} // tellWho has ended
+	// Written under barring: the connections of each member with whose processes barred was found.
+	compared [quorum.MaxMembers]atomic.Pointer[[]uint64]
+	closing  atomic.Bool
+	closed   chan struct{} // Close has begun
+	gone     chan struct{} // Close has ended
+	told     chan struct{} // tellWho has ended
 }
 
 func (c *Client) isClosed() bool {

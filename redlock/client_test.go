@@ -162,10 +162,10 @@ func TestOneClusterUnderTwoNamesHasOneVoteBeforeAnybodyIsTold(t *testing.T) {
 	t.Run("nobody tells which process it is", func(t *testing.T) {
 		c := with(t, at(1, 1, ""), at(1, 1, ""))
 		require.Equal(t, "01", votes(c, 1))
-		list := c.compared[0].epochs.Load()
+		list := c.compared[0].Load()
 		require.NotNil(t, list)
 		require.Equal(t, "01", votes(c, 1))
-		require.Same(t, list, c.compared[0].epochs.Load(), "it is compared once")
+		require.Same(t, list, c.compared[0].Load(), "it is compared once")
 	})
 }
 

@@ -57,12 +57,7 @@ func (c *Client) briefOf(i int, slot uint16) member.Brief {
 // compare sees to it that the process behind a connection of member i was compared with those of the others before
 // anything that was said on it counts: a listener hears of a connection only after others can see it.
 func (c *Client) compare(i int, epoch uint64) {
-	at := &c.compared[i]
-	known := epoch <= at.epoch.Load() // 0: there was none
-	if list := at.epochs.Load(); !known && list != nil {
-		known = slices.Contains(*list, epoch)
-	}
-	if !known {
+	if known := c.compared[i].Load(); epoch > 0 && (known == nil || !slices.Contains(*known, epoch)) { // 0: there was none
 		c.barDuplicates()
 	}
 }
@@ -104,41 +99,31 @@ func (c *Client) barDuplicates() {
 // compareLocked says of each member which is the first that it is one Redis with, perhaps itself, and bars all others.
 func (c *Client) compareLocked() (same []int) {
 	owner := make(map[string]int, len(c.members))
-	same = make([]int, len(c.members)) // as an earlier one, or as itself
-	first := func(i int) int {
-		for same[i] != i {
-			i = same[i]
-		}
-		return i
-	}
-	epochs := make([][]uint64, len(c.members))
+	same, epochs := make([]int, len(c.members)), make([][]uint64, len(c.members))
 	for i := range c.members {
 		same[i] = i
 		for _, p := range c.processesOf(i) {
 			epochs[i] = append(epochs[i], p.Epoch)
-			if p.RunID == "" {
-				continue
-			}
-			if had, known := owner[p.RunID]; known {
-				x, y := first(had), first(i)
-				same[max(x, y)] = min(x, y)
+			if had, known := owner[p.RunID]; known && p.RunID != "" {
+				x, y := same[had], same[i]
+				for j := range i + 1 {
+					if same[j] == max(x, y) {
+						same[j] = min(x, y)
+					}
+				}
 			}
 			owner[p.RunID] = i
 		}
 	}
 	var bar uint32
-	for i := range same {
-		if same[i] = first(i); same[i] != i {
+	for i, first := range same {
+		if first != i {
 			bar |= 1 << i
 		}
 	}
 	c.barred.Store(bar)
-	for i := range c.members {
-		if at := &c.compared[i]; c.spread[i] != nil {
-			at.epochs.Store(&epochs[i])
-		} else {
-			at.epoch.Store(max(epochs[i][0], at.epoch.Load()))
-		}
+	for i := range epochs {
+		c.compared[i].Store(&epochs[i])
 	}
 	return same
 }
