@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,11 +38,18 @@ func (s *Seat) early(m marker, runID string, v view, began time.Time) bool {
 	return early(m, v)
 }
 
+// age is how long ago the member was marked.
+func (m marker) age() time.Duration {
+	_, micros, _ := strings.Cut(m.id, " ")
+	made, _ := strconv.ParseInt(micros, 10, 64)
+	return time.Duration(m.told-made)*time.Microsecond + time.Since(m.arrived)
+}
+
 // young reports whether another member was marked a moment ago, in a first deployment.
 func (s *Seat) young() bool {
 	for _, o := range s.guard.others() {
 		m := o.host.Now().Standing.marker
-		if o != s && m.id != "" && m.state == neverForgot && m.age+time.Since(m.arrived) < youngMarker {
+		if o != s && m.id != "" && m.state == neverForgot && m.age() < youngMarker {
 			return true
 		}
 	}

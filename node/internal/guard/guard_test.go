@@ -104,7 +104,7 @@ func TestMarkerIsReadAsItWasWritten(t *testing.T) {
 		str("run 5000000"), str("g"), str("30000"), num(1500), str("1"), num(7000000), str("6500000"), str("c"), info, str("d")}}, now)
 	require.NoError(t, err)
 	require.Equal(t, marker{id: "run 5000000", state: forgot, q: 30 * time.Second, left: 1500 * time.Millisecond,
-		clk: true, age: 2 * time.Second, raised: 500 * time.Millisecond, arrived: now,
+		clk: true, told: 7000000, raised: 500 * time.Millisecond, arrived: now,
 		recall: recall{repl: "c", now: "a", older: "b", role: "slave", stamp: "d"}}, m)
 	m, err = readMarker(&member.Reply{Kind: '*', Elems: []member.Reply{str(""), str(""), str("0"), num(-2), str(""), num(1), str(""), str(""), str(""), str("")}}, now)
 	require.NoError(t, err)
@@ -128,9 +128,9 @@ func TestSomebodyElseIsMarkingWhereAMarkerIsYoung(t *testing.T) {
 		m     marker
 		young bool
 	}{
-		{"just marked", 1, marker{id: "run 1", state: neverForgot, age: time.Second}, true},
-		{"read a while ago", 1, marker{id: "run 1", state: neverForgot, age: time.Second, arrived: time.Now().Add(-youngMarker)}, false},
-		{"old when it was read", 1, marker{id: "run 1", state: neverForgot, age: youngMarker}, false},
+		{"just marked", 1, marker{id: "run 1", state: neverForgot, told: 1000001, arrived: time.Now()}, true},
+		{"read a while ago", 1, marker{id: "run 1", state: neverForgot, told: 1000001, arrived: time.Now().Add(-youngMarker)}, false},
+		{"old when it was read", 1, marker{id: "run 1", state: neverForgot, told: 1 + youngMarker.Microseconds(), arrived: time.Now()}, false},
 		{"a member that forgot", 1, marker{id: "run 1", state: forgot}, false},
 		{"a member that was restored", 1, marker{id: "run 1", state: whole}, false},
 		{"no marker", 1, marker{state: neverForgot}, false},

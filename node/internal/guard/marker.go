@@ -25,7 +25,7 @@ type marker struct {
 	q       time.Duration // the greatest MaxTTL in use
 	left    time.Duration // of the quarantine; 0 when it is over
 	clk     bool          // its order rests on the clocks
-	age     time.Duration // since it was marked, on its own clock
+	told    int64         // its own time of that, µs
 	raised  time.Duration // since its q was raised last, on its own clock; < 0: never
 	arrived time.Time     // when the answer came: left runs from here on our clock
 	recall
@@ -77,19 +77,14 @@ func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 	}
 	m := marker{
 		id: string(e[0].Str), state: string(e[1].Str), q: duration.FromMillis(q),
-		left: duration.FromMillis(e[3].Int), clk: string(e[4].Str) == "1", arrived: arrived,
+		left: duration.FromMillis(e[3].Int), clk: string(e[4].Str) == "1", told: e[5].Int, arrived: arrived,
 	}
 	info := e[8].Str
 	m.recall = recall{repl: string(e[7].Str), now: resp.Field(info, "master_replid:"), older: resp.Field(info, "master_replid2:"),
 		role: resp.Field(info, "role:"), stamp: string(e[9].Str)}
 	m.raised = -1
 	if at, err := strconv.ParseInt(string(e[6].Str), 10, 64); err == nil {
-		m.raised = time.Duration(e[5].Int-at) * time.Microsecond
-	}
-	if _, micros, ok := strings.Cut(m.id, " "); ok {
-		if made, err := strconv.ParseInt(micros, 10, 64); err == nil {
-			m.age = time.Duration(e[5].Int-made) * time.Microsecond
-		}
+		m.raised = time.Duration(m.told-at) * time.Microsecond
 	}
 	if m.id != "" && m.state != neverForgot && m.state != forgot && m.state != whole {
 		return marker{}, errMarker

@@ -242,7 +242,7 @@ var guardCases = []guardCase{
 		require.Equal(s, forgot, m.state)
 		require.Equal(s, leases, m.q)
 		s.about(rest, m.left)
-		require.GreaterOrEqual(s, m.age, time.Duration(0))
+		require.GreaterOrEqual(s, m.age(), time.Duration(0))
 		again := s.look()
 		require.Equal(s, m.id, again.id)
 		require.Equal(s, m.state, again.state)
