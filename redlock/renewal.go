@@ -42,14 +42,9 @@ func (k *keeper) renew(n *renewal, now time.Time) *quorum.Round { return k.start
 // start submits a renewal whose answers go to j.
 func (k *keeper) start(n *renewal, j quorum.Judge, now time.Time) *quorum.Round {
 	n.k, n.sent = k, now
-	if t := &k.c.trace; t.RenewalStart != nil || t.RenewalEnd != nil {
-		all := make([]tracedLease, len(n.items))
-		for i := range n.items {
-			all[i] = tracedLease{n.items[i].l.hold, n.end(n.items[i].TTL())}
-		}
-		n.trace = k.c.traceRenewal(n.ctx, now, all)
-		n.ctx = n.trace.ctx
-	}
+	n.trace, n.ctx = k.c.traceRenewal(n.ctx, now, len(n.items), func(i int) tracedLease {
+		return tracedLease{n.items[i].l.hold, n.end(n.items[i].TTL())}
+	})
 	h, delivery := n.items[0].l.hold, member.Delivery{Late: !n.manual}
 	if n.moves() {
 		h.takes(len(k.c.members))

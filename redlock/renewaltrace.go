@@ -33,13 +33,21 @@ type tracedLease struct {
 	end  time.Time // of its validity, if it is renewed
 }
 
-// traceRenewal tells that a renewal begins.
-func (c *Client) traceRenewal(ctx context.Context, sent time.Time, leases []tracedLease) *renewalTrace {
+// traceRenewal tells that a renewal of n leases begins, if anybody wants to know. It returns the context for its calls.
+func (c *Client) traceRenewal(ctx context.Context, sent time.Time, n int, lease func(i int) tracedLease) (*renewalTrace, context.Context) {
+	start := c.trace.RenewalStart
+	if start == nil && c.trace.RenewalEnd == nil {
+		return nil, ctx
+	}
+	leases := make([]tracedLease, n)
+	for i := range leases {
+		leases[i] = lease(i)
+	}
 	t := &renewalTrace{c: c, ctx: ctx, sent: sent, leases: leases, left: len(c.members)}
 	if t.ctx == nil {
 		t.ctx = context.Background()
 	}
-	if start := c.trace.RenewalStart; start != nil {
+	if start != nil {
 		t.ctx = start(t.ctx, RenewalStart{Leases: len(leases), Each: func(yield func(LockName, context.Context) bool) {
 			for _, l := range leases {
 				if !yield(l.hold.lock(), l.hold.traced.of(opExtend)) {
@@ -48,7 +56,7 @@ func (c *Client) traceRenewal(ctx context.Context, sent time.Time, leases []trac
 			}
 		}})
 	}
-	return t
+	return t, t.ctx
 }
 
 // count books what was decided of some leases.

@@ -201,14 +201,6 @@ func (l *Lock) Adopt(buf *[]byte, owner, former string, ttl time.Duration) membe
 	return l.say(buf, &l.how.adopt, &said{owner: owner, ttl: ttl, other: former, had: l.Held()})
 }
 
-// Extend lengthens one lease. The reply is that of a Renewal with one lease.
-func (l *Lock) Extend(buf *[]byte, owner string, ttl time.Duration) member.Command {
-	r := l.Renew(buf, 1)
-	r.Lock(l.Name)
-	r.Lease(owner, ttl, l.Held())
-	return r.Command(l.Slot())
-}
-
 // Renewal lengthens several leases in one call, all by the same script. It has the name of each lock
 // first, then the owner and TTL of each. The reply is an array with one number per lease:
 //

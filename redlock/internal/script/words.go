@@ -2,8 +2,10 @@ package script
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/redquorum/redquorum/internal/resp"
+	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 )
 
@@ -98,6 +100,14 @@ func (l *Lock) Extends() *Script { return l.how.extend.script }
 
 // RenewalBytes returns how long the names are that a Renewal has of the lock.
 func (l *Lock) RenewalBytes() int { return len(l.how.extend.keys) * len(l.Name) }
+
+// Extend lengthens one lease, as a Renewal with one lease does. Only tests use it.
+func (l *Lock) Extend(buf *[]byte, owner string, ttl time.Duration) member.Command {
+	r := l.Renew(buf, 1)
+	r.Lock(l.Name)
+	r.Lease(owner, ttl, l.Held())
+	return r.Command(l.Slot())
+}
 
 // ExtendedBy returns the lock with another script that lengthens its leases. Only tests use it: they
 // need two kinds of lock.
