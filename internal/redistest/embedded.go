@@ -41,7 +41,6 @@ type Embedded struct {
 	listeners [subKinds]map[string]map[*session]struct{}
 	snap      []Key             // nil before the first Snapshot
 	scripts   map[string]string // by SHA1
-	flushes   int               // of this process
 
 	mu       sync.Mutex // guards the fields below; never held over a call to a Link
 	wake     *sync.Cond
@@ -448,7 +447,6 @@ func (e *Embedded) boot(prepare func() error) error {
 	}
 	e.srv.Dispatch(e.admin, []string{"SCRIPT", "FLUSH"})
 	clear(e.scripts)
-	e.flushes = 0
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {

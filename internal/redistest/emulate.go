@@ -65,9 +65,6 @@ func (s *session) perform(args []string) (quit bool) {
 			s.cmd.WriteError("ERR blocking commands are not offered by the embedded server")
 			return false
 		}
-		if name == "FLUSHALL" || name == "FLUSHDB" {
-			s.server.flushes++
-		}
 		s.server.srv.Dispatch(s.cmd, args)
 	}
 	return false
@@ -251,7 +248,6 @@ func (e *Embedded) info(want []string) string {
 		{"Stats", "expired_keys:0\r\nevicted_keys:0\r\n"},
 		{"Replication", e.replicationLocked()},
 		{"Cluster", "cluster_enabled:0\r\n"},
-		{"Commandstats", fmt.Sprintf("cmdstat_ping:calls=1\r\ncmdstat_flushall:calls=%d\r\n", e.flushes)},
 	}
 	var b strings.Builder
 	for _, sec := range sections {

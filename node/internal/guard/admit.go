@@ -2,10 +2,8 @@ package guard
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -71,7 +69,7 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 		if err := s.demoted(m); err != nil {
 			return Standing{}, err
 		}
-		if s.alone() && m.names(runID) && m.renamed() && (m.repl == "" || s.neverFollowed(on)) {
+		if s.alone() && m.names(runID) && m.renamed() && m.repl == "" { // of a former version
 			if m, err = s.rename(on, m); err != nil {
 				return Standing{}, err
 			}
@@ -102,8 +100,6 @@ func (s *Seat) admit(on Session, p Process) (Standing, error) {
 	}
 }
 
-var infoCommands = resp.Command("INFO", "commandstats")
-
 // demoted is an error if the server is a replica: it gives no vote, and its memory is about to be replaced.
 func (s *Seat) demoted(m marker) error {
 	switch {
@@ -123,21 +119,6 @@ func (s *Seat) rename(on Session, m marker) (marker, error) {
 		err = errMarker
 	}
 	return now, err
-}
-
-// neverFollowed reports whether the server's process says that it was never told to be a replica. Then a replication id that
-// changed names the same memory: a first replica has come, or the last one was gone for long.
-func (s *Seat) neverFollowed(on Session) bool {
-	calls, err := s.askOn(on, infoCommands)
-	if err != nil || !strings.Contains(string(calls[0].Reply.Str), "cmdstat_") { // it does not tell
-		return false
-	}
-	for _, told := range []string{"replicaof", "slaveof", "failover"} {
-		if n := resp.Field(calls[0].Reply.Str, "cmdstat_"+told+":"); n != "" && !strings.HasPrefix(n, "calls=0,") {
-			return false
-		}
-	}
-	return true
 }
 
 // admits takes over a marker. If the member does not know how long our leases may be, admits

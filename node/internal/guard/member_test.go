@@ -294,15 +294,9 @@ func TestReplicationIDThatNobodySawChange(t *testing.T) {
 		edit  func(s *server)
 		votes bool
 	}{
-		{"a first replica came", func(s *server) { s.repl = "another" }, true},
-		{"a first replica came, and once it followed nobody", func(s *server) { s.repl = "another"; s.follows = 2 }, false},
-		{"a first replica came, and it does not tell what it was told", func(s *server) { s.repl, s.mute = "another", true }, false},
+		{"a first replica came, or it was one, for long", func(s *server) { s.repl = "another" }, false},
 		{"it was a replica", func(s *server) { s.follow("another"); s.follow("NO") }, false},
 		{"a former version noted nothing", func(s *server) { delete(s.hashes[member.MarkerKey], "repl") }, true},
-		{"a former version noted nothing, and it followed nobody long ago", func(s *server) {
-			delete(s.hashes[member.MarkerKey], "repl")
-			s.follows = 2
-		}, true},
 		{"a former version noted nothing, and it was a replica", func(s *server) {
 			delete(s.hashes[member.MarkerKey], "repl")
 			s.follow("another")

@@ -21,22 +21,20 @@ import (
 // server is a member's server in memory, without a socket: the few commands that the guard and its scripts
 // send. TestGuardScriptsDoWhatTheProtocolSays runs its cases on this server, too.
 type server struct {
-	mu      sync.Mutex
-	run     string // run_id
-	repl    string // replication id
-	older   string // the one before it
-	role    string
-	ahead   time.Duration // of its clock
-	hashes  map[string]map[string]string
-	ends    map[string]time.Time // keys with a TTL
-	stolen  map[uint16]bool      // slots that another master serves
-	calls   int                  // scripts executed
-	follows int                  // REPLICAOF since the process began
-	scans   int                  // pages that were read here
+	mu     sync.Mutex
+	run    string // run_id
+	repl   string // replication id
+	older  string // the one before it
+	role   string
+	ahead  time.Duration // of its clock
+	hashes map[string]map[string]string
+	ends   map[string]time.Time // keys with a TTL
+	stolen map[uint16]bool      // slots that another master serves
+	calls  int                  // scripts executed
+	scans  int                  // pages that were read here
 
 	refuses  bool // looks, whatever they are
 	denies   bool // INFO, to scripts
-	mute     bool // what it was told
 	nameless bool
 
 	before atomic.Pointer[func()] // each command
@@ -55,7 +53,6 @@ func (s *server) restart(run string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.run, s.repl, s.older, s.role = run, "repl"+run, strings.Repeat("0", 40), "master"
-	s.follows = 0
 	s.hashes, s.ends = make(map[string]map[string]string), make(map[string]time.Time)
 }
 
@@ -184,10 +181,6 @@ func (s *server) do(args ...string) member.Reply {
 		if s.refuses {
 			return replyOf(redistest.Error("LOADING"))
 		}
-	case "INFO":
-		if s.mute {
-			return replyOf(redistest.Error("NOPERM"))
-		}
 	}
 	if args[0] == "EVAL" {
 		s.calls++
@@ -265,9 +258,6 @@ func (s *server) execute(args []string) any {
 		s.follow(key)
 		return "OK"
 	case "INFO":
-		if key == "commandstats" {
-			return fmt.Sprintf("# Commandstats\r\ncmdstat_eval:calls=1,usec=1\r\ncmdstat_replicaof:calls=%d,usec=1\r\n", s.follows)
-		}
 		return fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", s.role, s.repl, s.older)
 	}
 	panic(fmt.Sprintf("a command that the guard does not use: %q", args))
@@ -342,7 +332,6 @@ func (s *server) exists(key string) int64 {
 // follow makes the server the replica of a master, or with "NO" a master again, which has a
 // replication id of its own then.
 func (s *server) follow(master string) {
-	s.follows++
 	switch {
 	case master != "NO":
 		s.role = "slave"
