@@ -65,25 +65,14 @@ func (n *Node) introduce(ctx context.Context, s *session) error {
 	}
 	p, id, info := &s.process, calls[askedID].Reply.Int, calls[askedInfo].Reply.Str
 	p.RunID = resp.Field(info, "run_id:")
-	cmds = n.lacking(calls)
 	// In another process the id belongs to a stranger. So it may in one that does not name itself.
-	kill := old.id != 0 && p.RunID != "" && p.RunID == old.runID && id != old.id && !listsNobody(&calls[lives])
-	if kill {
-		cmds = append(cmds, resp.Command("CLIENT", "KILL", "ID", strconv.FormatInt(old.id, 10)))
-	}
-	if len(cmds) > 0 {
-		if calls, err = s.Ask(ctx, cmds); err != nil {
-			return fmt.Errorf("handshake: %w", err)
-		}
-		if last := len(calls) - 1; kill {
-			if !n.killed(&calls[last]) {
-				return fmt.Errorf("CLIENT KILL: %w", calls[last].Err)
-			}
-			calls = calls[:last]
-		}
-		if err := n.loaded(calls); err != nil {
+	if old.id != 0 && p.RunID != "" && p.RunID == old.runID && id != old.id && !listsNobody(&calls[lives]) {
+		if err := n.kill(ctx, s, old.id); err != nil {
 			return err
 		}
+	}
+	if err := n.load(ctx, s, calls); err != nil {
+		return err
 	}
 	n.before = predecessor{p.RunID, id}
 	return nil
@@ -95,11 +84,16 @@ func listsNobody(c *member.Call) bool {
 	return c.Outcome == member.Answered && c.Reply.Kind == '$' && len(c.Reply.Str) == 0
 }
 
-// killed reports whether the connection that CLIENT KILL named is closed, or the server does not permit
-// that. Otherwise it may live.
-func (n *Node) killed(c *member.Call) bool {
-	if refused, ok := c.Err.(*member.ReplyError); ok && strings.Contains(refused.Text, "No such client") {
-		return true
+// kill closes a connection of ours, unless the server does not permit that. After an error it may live.
+func (n *Node) kill(ctx context.Context, s *session, id int64) error {
+	calls, err := s.Ask(ctx, [][]byte{resp.Command("CLIENT", "KILL", "ID", strconv.FormatInt(id, 10))})
+	if err != nil {
+		return fmt.Errorf("handshake: %w", err)
 	}
-	return n.permitted(c, "CLIENT KILL"+zombieRisk)
+	c := &calls[0]
+	refused, _ := c.Err.(*member.ReplyError)
+	if refused != nil && strings.Contains(refused.Text, "No such client") || n.permitted(c, "CLIENT KILL"+zombieRisk) {
+		return nil
+	}
+	return fmt.Errorf("CLIENT KILL: %w", c.Err)
 }

@@ -124,14 +124,22 @@ func (n *Node) understand(s *session, calls []member.Call) error {
 	return nil
 }
 
-// lacking loads the scripts that the server does not say it has.
-func (n *Node) lacking(calls []member.Call) (cmds [][]byte) {
+// load loads the scripts that the server does not say it has.
+func (n *Node) load(ctx context.Context, s *session, calls []member.Call) error {
+	var cmds [][]byte
 	for i, sha := range n.scripts.preload {
 		if !exists(&calls[askedScripts], i) {
 			cmds = append(cmds, resp.Command("SCRIPT", "LOAD", n.scripts.sources[sha]))
 		}
 	}
-	return cmds
+	if len(cmds) == 0 {
+		return nil
+	}
+	calls, err := s.Ask(ctx, cmds)
+	if err != nil {
+		return fmt.Errorf("handshake: %w", err)
+	}
+	return n.loaded(calls)
 }
 
 // exists reports whether a server said to SCRIPT EXISTS that it has the i-th script. One that does not
