@@ -38,23 +38,16 @@ func (s *Seat) Admit(on Session, p Process) (Standing, error) {
 	case p.RunID == "":
 		return Standing{}, errNameless
 	}
-	a, err := s.admitAnew(on, p)
+	a, err := s.admit(on, p)
 	if err == errReplica {
 		err = errTakesNoWrites
 	}
 	return a, err
 }
 
-func (s *Seat) admitAnew(on Session, p Process) (Standing, error) {
-	s.masterID = p.MasterID
-	a, err := s.admit(on, p)
-	a.admitted = a.marker.id != ""
-	return a, err
-}
-
 func (s *Seat) admit(on Session, p Process) (Standing, error) {
-	g, runID := s.guard, p.RunID
-	began := time.Now()
+	g, runID, began := s.guard, p.RunID, time.Now()
+	s.masterID = p.MasterID
 	for {
 		news := g.news()
 		if err := s.settle(on); err != nil {
@@ -141,6 +134,7 @@ func (s *Seat) admits(on Session, m marker) (a Standing, err error) {
 		a = a.until(m.arrived.Add(learn - r))
 	}
 	s.tell()
+	a.admitted = true
 	return a.reads(m), nil
 }
 
@@ -183,7 +177,7 @@ func (s *Seat) lapse() {
 // readmit ends the generation of a session, and begins the next one.
 func (s *Seat) readmit(on Session, p Process) error {
 	s.lapse()
-	next, err := s.admitAnew(on, p)
+	next, err := s.admit(on, p)
 	if err != nil {
 		return err
 	}
