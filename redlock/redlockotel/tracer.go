@@ -163,6 +163,9 @@ func (t *tracer) callEnd(ctx context.Context, e redlock.CallEnd) {
 	if e.SecondRound {
 		span.AddEvent("second round")
 	}
+	if e.Passed {
+		span.AddEvent("passed on")
+	}
 	switch {
 	case e.Err != nil:
 		t.failed(span, how, e.Err)

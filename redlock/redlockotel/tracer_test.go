@@ -266,7 +266,7 @@ func spansHoldNoSecret(t *testing.T, named bool) {
 	h, err := lease.Handoff()
 	must(t, err)
 	ctx := tracer.CallStart(context.Background(), redlock.CallStart{LockName: redlock.LockName{Key: name}})
-	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: name}}, Waited: true, SecondRound: true, Err: &redlock.QuorumError{Failure: quorum.Failure{Key: name, Votes: []quorum.MemberVote{
+	tracer.CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: name}}, Waited: true, SecondRound: true, Passed: true, Err: &redlock.QuorumError{Failure: quorum.Failure{Key: name, Votes: []quorum.MemberVote{
 		{Member: "b:1", Err: errors.New("password " + canary)}, {Member: "b:2", Err: &member.ReplyError{Text: "NOPERM user " + canary}},
 	}}}})
 	tracer.Lost(&redlock.LostError{LockName: redlock.LockName{Key: name}, Reason: redlock.LostExpired})
@@ -281,7 +281,7 @@ func spansHoldNoSecret(t *testing.T, named bool) {
 	if strings.Contains(all, canary) || strings.Contains(all, string(secret)) || strings.Contains(all, "invoice") != named {
 		t.Error(all)
 	}
-	for _, want := range []string{"wait", "second round", "server.address:b", "server.port:1", "db.response.status_code:NOPERM"} {
+	for _, want := range []string{"wait", "second round", "passed on", "server.address:b", "server.port:1", "db.response.status_code:NOPERM"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("lacks %s:\n%s", want, all)
 		}

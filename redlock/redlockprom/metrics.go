@@ -49,6 +49,7 @@ type Metrics struct {
 	validity    *prometheus.HistogramVec
 	votes       *prometheus.HistogramVec
 	raised      *prometheus.CounterVec
+	passed      *prometheus.CounterVec
 	extended    *prometheus.CounterVec
 	lost        *prometheus.CounterVec
 	released    *prometheus.CounterVec
@@ -107,6 +108,7 @@ func New(opts ...Option) *Metrics {
 	m.validity = histogram("redlock_grant_validity_seconds", "Validity left when a lock was granted.", validities, labels()...)
 	m.votes = histogram("redlock_grant_votes", "Members that had granted when a lock was granted.", []float64{1, 2, 3, 4, 5, 6, 7}, labels()...)
 	m.raised = counter("redlock_token_writeback_total", "Grants whose token needed a second round, because the members' counters disagreed.", labels()...)
+	m.passed = counter("redlock_passed_total", "Grants that another caller of the client passed on, without a command.", labels()...)
 	m.extended = counter("redlock_extend_total", "Renewals that were decided, by outcome: renewed, refused.", labels("outcome")...)
 	m.lost = counter("redlock_lost_total", "Leases that ended although their holder did not end them, by reason: expired, refused, max_hold, closed.", labels("reason")...)
 	m.released = counter("redlock_release_total", "Calls of Unlock, by outcome: released, lost, in_doubt, error.", labels("outcome")...)
@@ -159,6 +161,7 @@ func (m *Metrics) begin() {
 			m.released.WithLabelValues(o, kind)
 		}
 		m.raised.WithLabelValues(kind)
+		m.passed.WithLabelValues(kind)
 	}
 }
 
@@ -286,6 +289,9 @@ func (v events) callEnd(_ context.Context, e redlock.CallEnd) {
 	}
 	if e.SecondRound {
 		m.raised.WithLabelValues(m.with(e.Kind, e.Key)...).Inc()
+	}
+	if e.Passed {
+		m.passed.WithLabelValues(m.with(e.Kind, e.Key)...).Inc()
 	}
 }
 

@@ -96,7 +96,7 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	must(t, client.Latch(name, 3).CountDown(ctx), redlock.ErrConflict)
 	must(t, client.Latch(name, 2).CountDown(ctx))
 	must(t, client.Latch(name, 2).Await(ctx))
-	m.Tracer().CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: name, Kind: redlock.KindMutex}}, Votes: 2, SecondRound: true, Validity: time.Second})
+	m.Tracer().CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: name, Kind: redlock.KindMutex}}, Votes: 2, SecondRound: true, Passed: true, Validity: time.Second})
 	m.Tracer().Member("a:1", false, fmt.Errorf("a:1: %w", &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS"}))
 	registry := prometheus.NewPedanticRegistry()
 	must(t, registry.Register(m))
@@ -161,6 +161,9 @@ redlock_lost_total{kind="mutex",reason="refused"} 1
 # HELP redlock_member_errors_total Failures of a member when it went down or when there was no quorum, by error.
 # TYPE redlock_member_errors_total counter
 redlock_member_errors_total{error="auth",member="a:1"} 1
+# HELP redlock_passed_total Grants that another caller of the client passed on, without a command.
+# TYPE redlock_passed_total counter
+redlock_passed_total{kind="mutex"} 1
 # HELP redlock_release_total Calls of Unlock, by outcome: released, lost, in_doubt, error.
 # TYPE redlock_release_total counter
 redlock_release_total{kind="mutex",outcome="error"} 0
