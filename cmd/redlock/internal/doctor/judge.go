@@ -332,7 +332,7 @@ func (f *Facts) toldBy(of *Facts) bool {
 
 func (j *judge) server(f *Facts) {
 	if f.Info == nil {
-		j.say(Warning, "info", f.Member, "INFO is not permitted", "clients do not notice restarts, and doctor can check little of this list", "+info")
+		j.say(Critical, "info", f.Member, "INFO is not permitted", "to clients it is no member, and doctor can check little of this list", "+info")
 		return
 	}
 	j.version(f)
@@ -511,15 +511,12 @@ func (j *judge) guard(f *Facts) {
 	case "unknown":
 		j.say(Critical, "restart guard", f.Member, f.bare(f.MarkerErr), "it does not vote", unreadable(f.MarkerErr))
 	case "new":
-		cure := "wait"
-		if up, _ := strconv.Atoi(f.Info["uptime_in_seconds"]); time.Duration(up)*time.Second > j.terms.MaxTTL+f.Lag+time.Second {
-			cure = notice
-		}
+		cure := notice
 		if !slices.ContainsFunc(j.all, func(other Facts) bool { return other.Marker != "" }) { // else it is new beside others
 			cure = "for a deployment that never held a lock: redlock init --fresh; otherwise " + cure
 		}
 		j.say(Warning, "restart guard", f.Member, "no client has used it yet",
-			fmt.Sprintf("it does not vote until the server is older than %v, and until all members answer", j.terms.MaxTTL), cure)
+			fmt.Sprintf("it does not vote for %v from when one does", j.terms.MaxTTL), cure)
 	case "restarted":
 		j.say(Warning, "restart guard", f.Member, "it has restarted, and no client has noticed yet", fmt.Sprintf("it does not vote for %v from when one does", j.terms.MaxTTL),
 			notice)

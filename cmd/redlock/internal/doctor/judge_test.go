@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 		"version not told": {func(s set, _ *Terms) set { delete(s[1].Info, "redis_version"); return s }, OK, "version", "does not tell", false},
 		"cluster":          {func(s set, _ *Terms) set { s[1].Info["redis_mode"] = "cluster"; return s }, Critical, "mode", "Cluster", false},
 		"loading":          {func(s set, _ *Terms) set { s[1].Info["loading"] = "1"; return s }, Warning, "loading", "", false},
-		"no info":          {func(s set, _ *Terms) set { s[1].Info = nil; return s }, Warning, "info", "", false},
+		"no info":          {func(s set, _ *Terms) set { s[1].Info = nil; return s }, Critical, "info", "", false},
 		"crowded":          {func(s set, _ *Terms) set { s[1].Info["connected_clients"] = "9000"; return s }, Warning, "clients", "9000", false},
 		"far":              {func(s set, _ *Terms) set { s[1].RTT = 80 * time.Millisecond; return s }, Warning, "rtt", "80ms", false},
 		"evicts": {func(s set, _ *Terms) set {
@@ -235,8 +235,7 @@ func TestCureIsForWhatTheServerSaid(t *testing.T) {
 		check, what, cure string
 	}{
 		"loading":         {down(&member.ReplyError{Kind: member.KindLoading, Text: "LOADING Redis is loading"}), "reachable", "LOADING", "run doctor again"},
-		"new":             {func(f *Facts) { f.Marker = "" }, "restart guard", "no client has used it", "otherwise wait"},
-		"new, and old":    {func(f *Facts) { f.Marker, f.Info["uptime_in_seconds"] = "", "3600" }, "restart guard", "no client has used it", notice},
+		"new":             {func(f *Facts) { f.Marker = "" }, "restart guard", "no client has used it", notice},
 		"restarted":       {func(f *Facts) { f.Marker = "other 17" }, "restart guard", "it has restarted", notice},
 		"command":         {unread(noperm("this user has no permissions to run the 'hmget' command")), "restart guard", "the restart guard's marker cannot be read: NOPERM this user", "+hmget"},
 		"subcommand":      {unread(noperm("User x has no permissions to run the 'cluster|myid' command")), "restart guard", "", "+cluster|myid"},
