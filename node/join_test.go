@@ -700,13 +700,13 @@ func TestKindsOfItems(t *testing.T) {
 		want             string
 	}{
 		{calls: "a one 9, a two 9, a three 8, a four 8", want: "0101"},
-		{calls: "a one 9, a two 8, a three 9", want: "000"},
 		{calls: "a one 9, r two , a three 9, r four hint", want: "0918"},
-		{calls: "a one 9, a {one} 9, a two 9", want: "051"}, // a slot again
-		{calls: "r one , a one 9, a two 9", want: "941"},    // the lock is freed before
-		{calls: "a one 9, a two 9, r one ", want: "019"},    // not behind it
-		{calls: "r one hint, r one , a two 9", want: "890"}, // releases are no matter
-		{calls: "a one , r two , a three ", want: "091"},    // an empty TTL is one, too
+		{calls: "a one 9, a {one} 9, a two 9", want: "051"},  // a slot again
+		{calls: "a one 9, a one261 8, a two 9", want: "040"}, // another slot, of the same bit
+		{calls: "r one , a one 9, a two 9", want: "941"},     // the lock is freed before
+		{calls: "a one 9, a two 9, r one ", want: "019"},     // not behind it
+		{calls: "r one hint, r one , a two 9", want: "890"},  // releases are no matter
+		{calls: "a one , r two , a three ", want: "091"},     // an empty TTL is one, too
 		{calls: "a one 9, a two 9, a three 8", chained: true, want: "032"},
 		{calls: "a one 9, r two , a one 9", chained: true, want: "097"},
 		{calls: "a one 9, a two 8, r three , a four 8", sharded: true, want: "4495"},
