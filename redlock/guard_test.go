@@ -3,8 +3,11 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -420,4 +423,192 @@ func TestCountersAreRestoredBeforeTheMemberVotes(t *testing.T) {
 		v := redlock.Admin(t, cluster.Servers[4], "HGET", "redquorum:tokens", unused)
 		require.GreaterOrEqual(t, v, "9000000000000002", "the greatest that three others know")
 	})
+}
+
+type guardTold struct {
+	mu    sync.Mutex
+	steps map[string][]string
+	until map[string]time.Time // of the last step
+}
+
+func (g *guardTold) Guard(member, step string, until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.steps == nil {
+		g.steps, g.until = map[string][]string{}, map[string]time.Time{}
+	}
+	g.steps[member] = append(g.steps[member], step)
+	g.until[member] = until
+}
+
+func (g *guardTold) of(member string) (steps string, until time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	steps = strings.Join(g.steps[member], " ")
+	delete(g.steps, member)
+	return steps, g.until[member]
+}
+
+func linesOf(log *transcript, member, text string) (out []string) {
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "member="+member) && strings.Contains(line, text) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// A first start says of each member, in one line, why it waits, how long, and what skips
+// that; so does the error of who does not wait, and names the members.
+func TestFirstStartSaysWhyItWaitsAndWhatSkipsThat(t *testing.T) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		var log transcript
+		told := &guardTold{}
+		began := time.Now()
+		p := redlock.Guarded(t, cluster, short, redlock.WithLogger(log.logger()), redlock.WithTracer(told))
+		p.Until(t, 4, redlock.MemberQuarantined)
+		synctest.Wait()
+		err := p.LockFor(t, "k", 100*time.Millisecond)
+		require.ErrorIs(t, err, redlock.ErrQuarantined)
+		for i, m := range p.Members() {
+			lines := linesOf(&log, m.Name, "does not vote")
+			require.Len(t, lines, 1, "%s", log.String())
+			for _, text := range []string{"used for the first time", "may be one that lost everything", "for=1", "until=", "Config.FreshMembers"} {
+				require.Contains(t, lines[0], text)
+			}
+			require.Contains(t, err.Error(), m.Name+": member is in quarantine until "+m.Until.Format(time.TimeOnly))
+			require.WithinDuration(t, began.Add(time.Second), m.Until, 100*time.Millisecond)
+			steps, until := told.of(m.Name)
+			require.Equal(t, "marked", steps, "member %d", i)
+			require.WithinDuration(t, m.Until, until, time.Millisecond)
+		}
+	})
+}
+
+// One line and one event for each step: of the client that marks a member which forgot, of one that finds
+// it in quarantine, and when it votes again.
+func TestEachStepOfTheGuardIsTold(t *testing.T) {
+	redlock.Bubble(t, 5, func(t *testing.T, cluster *redistest.Cluster) {
+		var logs [2]transcript
+		var told [2]guardTold
+		var all []*redlock.Peer
+		for i := range told {
+			all = append(all, redlock.Guarded(t, cluster, short, redlock.WithFreshMembers(), redlock.WithLogger(logs[i].logger()), redlock.WithTracer(&told[i])))
+			all[i].Voting(t, 5)
+		}
+		member := all[0].Members()[2].Name
+		for i, want := range []string{"marked", ""} {
+			steps, _ := told[i].of(member)
+			require.Equal(t, want, steps)
+		}
+		all[1].Links[2].Refuse(true) // the other marks it
+		began := time.Now()
+		require.NoError(t, cluster.Restart(true, 2))
+		all[0].Until(t, 2, redlock.MemberQuarantined)
+		all[1].Links[2].Refuse(false)
+		all[1].Until(t, 2, redlock.MemberQuarantined)
+		for i, want := range []string{"forgot", "quarantined"} {
+			synctest.Wait()
+			steps, until := told[i].of(member)
+			require.Equal(t, want, steps)
+			require.WithinDuration(t, began.Add(time.Second), until, 100*time.Millisecond)
+		}
+		require.Len(t, linesOf(&logs[0], member, "it may have forgotten leases that still run"), 1, "%s", logs[0].String())
+		require.Len(t, linesOf(&logs[1], member, "may have forgotten, and does not vote yet"), 1, "%s", logs[1].String())
+		all[0].Voting(t, 5)
+		all[1].Voting(t, 5)
+		synctest.Wait()
+		var ends []string
+		for i := range told {
+			steps, _ := told[i].of(member)
+			ends = append(ends, steps)
+			want := 0
+			if steps == "restored" {
+				want = 1
+			}
+			require.Len(t, linesOf(&logs[i], member, "votes again, its token counters are restored"), want, "%s", logs[i].String())
+		}
+		require.Contains(t, ends, "restored")
+		for _, steps := range ends {
+			require.Contains(t, []string{"", "restored"}, steps)
+		}
+	})
+}
+
+// stuckAt is a Handler that does not return from one line until it is let.
+type stuckAt struct {
+	slog.Handler
+	line string
+	let  chan struct{}
+}
+
+func (h stuckAt) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h stuckAt) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == h.line {
+		<-h.let
+	}
+	return nil
+}
+
+func (h stuckAt) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+// As TestMembersThatWereReplicasOfACopyGiveNoVoteWhileALeaseRunsThatTheyForgot, at a client whose Logger, or Tracer, does not
+// return: the supervisor of a node is in it, and nobody looks at the member.
+func TestClientWhoseCallbackBlocksLooksAllTheSame(t *testing.T) {
+	long := func(c *redlock.Config) { c.MaxTTL, c.TTL = 10*time.Second, 10*time.Second }
+	for _, who := range []string{"Logger", "Tracer.Member"} {
+		for _, n := range []int{1, 3} {
+			t.Run(fmt.Sprint(who, ", members: ", n), inBubble(n, func(t *testing.T, cluster *redistest.Cluster) {
+				let := make(chan struct{})
+				a := voting(t, cluster, n, long, redlock.WithFreshMembers())
+				cycle(t, a, "k")
+				for _, s := range cluster.Servers {
+					require.NoError(t, s.Snapshot())
+				}
+				cycle(t, a, "k")
+				b := redlock.Guarded(t, cluster, long, func(c *redlock.Config) {
+					switch who {
+					case "Logger":
+						c.Logger = slog.New(stuckAt{slog.DiscardHandler, "redlock: member is up", let})
+					case "Tracer.Member":
+						c.Tracer.Member = func(_ string, up bool, _ error) {
+							if up {
+								<-let
+							}
+						}
+					}
+				})
+				defer func() { close(let); time.Sleep(time.Second) }()
+				for range 40 { // a client that is busy, so that looks go out, if anybody sees to it
+					time.Sleep(500 * time.Millisecond)
+					if l, err := b.Mutex("other", redlock.TTL(10*time.Second)).TryLock(t.Context()); err == nil {
+						require.NoError(t, l.Unlock(t.Context()))
+					}
+				}
+				held := a.Lock(t, "k", redlock.TTL(10*time.Second))
+				for _, l := range a.Links {
+					l.BlackHole()
+				}
+				for _, s := range cluster.Servers[:n/2+1] {
+					require.NoError(t, s.(*redistest.Embedded).Reload())
+				}
+				time.Sleep(1100 * time.Millisecond) // a ping: what a look in that has seen is believed
+				ctx, stop := context.WithTimeout(t.Context(), 3*time.Second)
+				defer stop()
+				next, err := b.Mutex("k", redlock.TTL(10*time.Second)).TryLock(ctx)
+				if err == nil {
+					require.False(t, time.Now().Before(held.ValidUntil()) && held.Err() == nil, "two holders: tokens %d and %d", held.Token(), next.Token())
+				}
+			}))
+		}
+	}
+}
+
+// A call that took longer than MemberTimeout, and whose members go on to answer what they answered, does not go on for ever.
+func TestTryIsMadeOnceMoreWhenItsTimeIsOver(t *testing.T) {
+	redlock.Alone(t, 1, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
+		require.Equal(t, 1, redlock.ComesBack(p.Client, "k", time.Now().Add(-time.Minute), 3))
+		require.Equal(t, 3, redlock.ComesBack(p.Client, "k", time.Now(), 3))
+	}, redlock.Quiet)
 }

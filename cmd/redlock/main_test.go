@@ -5,17 +5,25 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
 	"github.com/redquorum/redquorum/internal/redistest"
@@ -189,5 +197,101 @@ func TestExitCodeFollowsTheResult(t *testing.T) {
 				"%s, %v: code %d, want %d; stderr %q", name, flags, code, tc.code, stderr.String())
 			assert.False(t, tc.err == nil && stdout.Len() == 0, "%s, %v: the result was not printed", name, flags)
 		}
+	}
+}
+
+// programs are what scripts find by these names: this program, and helpers.
+var programs = map[string]func(){"redlock": main}
+
+func TestMain(m *testing.M) { testscript.Main(leakless{m}, programs) }
+
+// leakless fails when something of a run goes on after it: a client, a member, a display.
+type leakless struct{ m *testing.M }
+
+func (l leakless) Run() int {
+	// Scripts wait for other processes most of the time: more of them at once than there are processors.
+	// A -parallel on the command line comes after this, and wins.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// Whoever starts the tests may ignore some signals, as nohup does, or a script for what it starts with &. What is tested
+	// starts without that: a signal that is caught here is not ignored there.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+	code := l.m.Run()
+	if fast != "" {
+		_ = os.RemoveAll(fast)
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+var (
+	fast     string // the folder of the program without the race detector
+	building sync.Once
+)
+
+// unraced has tests run a program without the race detector, if they have it themselves: scripts start the program 500
+// times, which takes a quarter of the processor then. TestLongScripts runs them with it.
+func unraced(t *testing.T) {
+	t.Helper()
+	info, ok := debug.ReadBuildInfo()
+	if !ok || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) || os.Getenv("REDQUORUM_LONG") != "" {
+		return
+	}
+	building.Do(func() {
+		var err error
+		if fast, err = os.MkdirTemp("", "redlock"); err != nil {
+			return
+		}
+		if out, err := exec.Command("go", "build", "-o", filepath.Join(fast, "redlock"), ".").CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		_ = os.Setenv("PATH", fast+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	})
+}
+
+// Three cells of the table "When only short-lived programs come" in docs/restarts.md, by real processes: redlock run -n from
+// cron, and nobody else. redlock/redlocktest plays all cells in fake time.
+func TestLongJobsFromCronAloneHealADeployment(t *testing.T) {
+	long(t)
+	const maxTTL = 3 * time.Second
+	for name, cell := range map[string]struct {
+		data    bool
+		members []int
+	}{
+		"a majority, with data": {true, []int{0, 2}},
+		"all, with data":        {true, []int{0, 1, 2}},
+		"all, without data":     {false, []int{0, 1, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster, urls := real(t, 3, maxTTL)
+			cluster.Kill(cell.members...)
+			require.NoError(t, cluster.Restart(cell.data, cell.members...))
+			restarted := time.Now()
+			for n := 0; ; n++ {
+				cmd := exec.Command("redlock", "run", "-n", "nightly", "--ttl", "2s", "--", "true")
+				cmd.Env = append(os.Environ(), "REDLOCK_MAX_TTL="+maxTTL.String(), "REDLOCK_MEMBERS="+strings.Join(urls, ","))
+				output, err := cmd.CombinedOutput()
+				if err == nil {
+					require.GreaterOrEqual(t, time.Since(restarted), maxTTL, "until then somebody may still hold it\n%s", output)
+					require.Positive(t, n)
+					return
+				}
+				require.Equal(t, exitUnavailable, cmd.ProcessState.ExitCode(), "%s", output)
+				require.Less(t, time.Since(restarted), 20*maxTTL, "no job gets the lock\n%s", output)
+				time.Sleep(500 * time.Millisecond)
+			}
+		})
 	}
 }

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"bufio"
+	"fmt"
+	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +16,7 @@ import (
 	"github.com/redquorum/redquorum/cmd/redlock/internal/doctor"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
+	"github.com/redquorum/redquorum/node"
 )
 
 // A URL whose scheme is that of another kind of server is a mistake in the configuration: what is there, and which
@@ -72,5 +77,92 @@ func TestSchemeOfAnotherKindOfServer(t *testing.T) {
 				assert.False(t, f.Check == "scheme" && !strings.Contains(f.Cure, tc.scheme), "the cure does not name the scheme: %+v", f)
 			}
 		})
+	}
+}
+
+// ofCluster answers CLUSTER SHARDS with one master of all slots, at an address that may be its own.
+type ofCluster struct {
+	addr string
+	ln   net.Listener
+}
+
+// newOfCluster starts one that names master as the master, or itself where that is "".
+func newOfCluster(t *testing.T, master string) *ofCluster {
+	t.Helper()
+	ln := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	s := &ofCluster{ln.Addr().String(), ln}
+	if master == "" {
+		master = s.addr
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { defer c.Close(); answer(c, master) })
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); serving.Wait() })
+	return s
+}
+
+func answer(c net.Conn, master string) {
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	bulk := func(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
+	host, port, _ := net.SplitHostPort(master)
+	shards := "*1\r\n*4\r\n" + bulk("slots") + "*2\r\n:0\r\n:16383\r\n" + bulk("nodes") + "*1\r\n*12\r\n" + bulk("id") + bulk("id of "+port) +
+		bulk("port") + ":" + port + "\r\n" + bulk("ip") + bulk(host) + bulk("endpoint") + bulk(host) + bulk("role") + bulk("master") + bulk("health") + bulk("online")
+	for words := bufio.NewScanner(c); words.Scan(); {
+		reply := ""
+		switch strings.TrimSpace(words.Text()) {
+		case "SHARDS":
+			reply = shards
+		case "SLOTS":
+			reply = "-ERR no\r\n"
+		}
+		if _, err := c.Write([]byte(reply)); err != nil {
+			return
+		}
+	}
+}
+
+// Of two servers that contradict each other, the one is believed whose masters say the same.
+func TestServersOfAClusterThatContradictEachOther(t *testing.T) {
+	t.Parallel()
+	closed := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	_ = closed.Close()
+	right := newOfCluster(t, "")
+	lying := newOfCluster(t, closed.Addr().String())
+	other := newOfCluster(t, right.addr) // a replica
+	for _, tc := range []struct{ seeds, want string }{
+		{lying.addr + "," + right.addr, right.addr},
+		{right.addr + "," + lying.addr, right.addr},
+		{lying.addr + "," + other.addr, right.addr},
+		{lying.addr + "," + newOfCluster(t, lying.addr).addr, closed.Addr().String()}, // nobody confirms either
+		{lying.addr + ",127.0.0.1:1", closed.Addr().String()},
+		{right.addr + "," + lying.addr + "," + newOfCluster(t, closed.Addr().String()).addr, closed.Addr().String()}, // two say it
+	} {
+		target := rt.Must(node.ParseTarget("redis-cluster://" + tc.seeds))(t)
+		target.Config.DialTimeout = 10 * time.Second
+		m := &rawMember{target: target}
+		m.find(t.Context())
+		assert.False(t, m.err != nil || len(m.servers) != 1 || m.servers[0].name != tc.want,
+			"%s: %v, %+v, want %s", tc.seeds, m.err, m.servers, tc.want)
+	}
+}
+
+func TestServerThatDoesNotAnswerIsNamedOnce(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"redis-cluster://127.0.0.1:1":             "127.0.0.1:1: dial ",
+		"redis-cluster://127.0.0.1:1,127.0.0.1:2": "127.0.0.1:1,127.0.0.1:2: 127.0.0.1:1: dial ",
+		"redis-sentinel://127.0.0.1:1/m":          "m@127.0.0.1:1: sentinel 127.0.0.1:1: dial ",
+	} {
+		target := rt.Must(node.ParseTarget(url))(t)
+		m := &rawMember{target: target}
+		m.find(t.Context())
+		assert.False(t, m.err == nil || !strings.HasPrefix(m.err.Error(), want), "%s: %v, want %s", url, m.err, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/redquorum/redquorum/fence"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
@@ -148,3 +149,5 @@ func TestLiveDisplay(t *testing.T) {
 		assert.LessOrEqual(t, frames, 20+int(r.Elapsed/redraw))
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
