@@ -46,30 +46,6 @@ func TestLogsHaveTheNameOfALockAsItIs(t *testing.T) {
 	}, redlock.WithLogger(slog.New(slog.NewJSONHandler(&out, nil))))
 }
 
-func TestForceUnlockServesTheNextWaiterAndEndsTheHolderAtItsNextRenewal(t *testing.T) {
-	deployed(t, 5, func(t *testing.T, d *redlocktest.Deployment) {
-		a, b, c := another(t, d), another(t, d), another(t, d)
-		held := a.Lock(t, "k", redlock.AutoRenew(9*time.Second))
-		got := b.LockLater(t.Context(), "k")
-		time.Sleep(time.Second)
-		at := time.Now()
-		forced := rt.Must(c.ForceUnlock(t.Context(), "k"))(t)
-		require.True(t, forced)
-		next := got.Get(t)
-		require.Less(t, time.Since(at), 100*time.Millisecond)
-		require.Greater(t, next.Token(), held.Token())
-		<-held.Done()
-		require.LessOrEqual(t, time.Since(at), 3*time.Second, "a third of its TTL")
-		require.ErrorIs(t, held.Err(), redlock.ErrLost)
-		require.NoError(t, next.Err(), "the loser's release does not touch it")
-		require.NoError(t, next.Unlock(t.Context()))
-		time.Sleep(30 * time.Second) // the longest lease that there may have been
-		noKeysAtRest(t, d)
-		forced = rt.Must(c.ForceUnlock(t.Context(), "k"))(t)
-		require.False(t, forced, "nobody held it")
-	})
-}
-
 // A person looks, thinks, and says yes. Whoever got the lock meanwhile keeps it.
 func TestForceUnlockOfTheHolderThatWasSeenLeavesTheNextOneAlone(t *testing.T) {
 	redlock.Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {

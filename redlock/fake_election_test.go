@@ -428,38 +428,6 @@ func TestLeaderWhoseValueIsNotRecordedLeadsAllTheSame(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-// A minority of the members is away from the observer, or hangs: it is told all the same, and what
-// it missed when too few could be asked.
-func TestObserverHearsAMajority(t *testing.T) {
-	observed(t, 3, 1, func(t *testing.T, d *redlocktest.Deployment, a *audience, all []*caller) {
-		p, watcher := all[0], all[1]
-		d.Network(watcher.Client, redlocktest.Network{LoseRequests: true, LoseReplies: true}, 0)
-		time.Sleep(time.Millisecond) // what it says is from before the election
-		l := campaign(t, p, "one")
-		require.Equal(t, "one", a.words())
-		watcher.Away(1)
-		time.Sleep(time.Millisecond) // and of this one
-		require.NoError(t, p.Election("boss").Proclaim(t.Context(), l, []byte("two")))
-		unlock(t, l)
-		l = campaign(t, p, "three")
-		time.Sleep(5 * time.Second)
-		require.Equal(t, "", a.words(), "one member is too few to tell")
-		watcher.Back(0, 1)
-		time.Sleep(5 * time.Second)
-		require.Equal(t, "three", a.words(), "the latest")
-		unlock(t, l)
-		require.Equal(t, "-", a.words())
-
-		d.Network(watcher.Client, redlocktest.Network{LosePushes: true}) // it hears at its heartbeats
-		l = campaign(t, p, "four")
-		time.Sleep(1010 * time.Millisecond)
-		require.Equal(t, "four", a.words())
-		unlock(t, l)
-		time.Sleep(1010 * time.Millisecond)
-		require.Equal(t, "-", a.words())
-	}, redlock.Quiet)
-}
-
 func TestObserverOutlivesAMajorityThatIsAway(t *testing.T) {
 	observedInside(t, 3, 1, func(t *testing.T, cluster *redistest.Cluster, a *audience, all []*redlock.Peer) {
 		p, watcher := all[0], all[1]

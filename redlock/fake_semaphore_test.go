@@ -227,25 +227,6 @@ func TestRenewalIsOnlyConfirmedWhereTheSlotIs(t *testing.T) {
 	}, redlock.Quiet)
 }
 
-func TestPermitIsHandedOff(t *testing.T) {
-	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
-		for _, n := range []int{1, 3} {
-			l := permit(t, p, "k", 5, redlock.Permits(n))
-			h := rt.Must(l.Handoff())(t)
-			require.Equal(t, redlock.KindSemaphore, h.Kind())
-			parsed := rt.Must(redlock.ParseHandoff(h.Secret()))(t)
-			got := rt.Must(q.Adopt(t.Context(), parsed))(t)
-			require.Equal(t, l.Slots(), got.Slots())
-			require.Equal(t, l.Token(), got.Token())
-			time.Sleep(time.Minute)
-			require.NoError(t, got.Err())
-			require.Equal(t, 3, got.Votes())
-			unlock(t, got)
-			noKeysAtRest(t, d)
-		}
-	}, redlock.Quiet)
-}
-
 func TestHandoffOfAPermitThatIsNotWholeIsRefused(t *testing.T) {
 	wire := func(text string) string {
 		return "redquorum1." + base64.RawURLEncoding.EncodeToString([]byte(text))
@@ -259,60 +240,6 @@ func TestHandoffOfAPermitThatIsNotWholeIsRefused(t *testing.T) {
 		require.NotEqual(t, good, text)
 		require.ErrorIs(t, rt.Err(redlock.ParseHandoff(wire(text))), redlock.ErrInput, text)
 	}
-}
-
-func TestCloseGivesPermitsBack(t *testing.T) {
-	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
-		l := permit(t, p, "k", 2, redlock.Permits(2))
-		waits := later(t.Context(), q.Semaphore("k", 2).Acquire)
-		mine := later(t.Context(), p.Semaphore("k", 2).Acquire)
-		time.Sleep(50 * time.Millisecond)
-		require.NoError(t, p.Close())
-		require.ErrorIs(t, l.Err(), redlock.ErrClosed)
-		<-mine.Done
-		require.ErrorIs(t, mine.Err, redlock.ErrClosed)
-		time.Sleep(10 * time.Millisecond)
-		unlock(t, waits.Get(t))
-		noKeysAtRest(t, d)
-	}, redlock.Quiet)
-}
-
-// Whoever wants several is not passed by those behind it, and gets all of them at once.
-func TestSeveralPermitsAreNotStarved(t *testing.T) {
-	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
-		first := []*redlock.Lease{permit(t, a, "k", 4), permit(t, a, "k", 4), permit(t, a, "k", 4)}
-		big := later(t.Context(), b.Semaphore("k", 4, redlock.Permits(3)).Acquire)
-		time.Sleep(20 * time.Millisecond)
-		var small []*redlock.Locking
-		for range 4 {
-			small = append(small, later(t.Context(), c.Semaphore("k", 4).Acquire))
-		}
-		time.Sleep(3 * time.Second)
-		for _, w := range small {
-			require.True(t, w.Pending(), "one slot is free, and waits for the one before")
-		}
-		unlock(t, first[0])
-		time.Sleep(time.Second)
-		require.True(t, big.Pending())
-		unlock(t, first[1])
-		time.Sleep(20 * time.Millisecond)
-		l := big.Get(t)
-		require.Len(t, l.Slots(), 3)
-		require.Equal(t, 3, l.Votes())
-		for i, s := range l.Slots() {
-			require.NotEqual(t, first[2].Slot(), s.Number)
-			require.True(t, i == 0 || s.Number > l.Slots()[i-1].Number)
-		}
-		require.Equal(t, l.Token(), l.Slots()[0].Token)
-		require.Equal(t, l.Slot(), l.Slots()[0].Number)
-		unlock(t, l, first[2])
-		time.Sleep(20 * time.Millisecond)
-		for _, w := range small {
-			unlock(t, w.Get(t))
-		}
-		time.Sleep(20 * time.Millisecond)
-		noKeys(t, d)
-	})
 }
 
 // A client that has the greater limit may have more than the others' limit.

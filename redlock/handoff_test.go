@@ -96,7 +96,7 @@ func TestOneOfThoseThatAdoptAHandoffGetsTheLease(t *testing.T) {
 			require.NoError(t, err, name)
 			first, err := q.Adopt(t.Context(), h)
 			require.NoError(t, err, name)
-			require.Equal(t, l.Token(), first.Token(), name)
+			require.Equal(t, []any{l.Token(), l.Slots()}, []any{first.Token(), first.Slots()}, name)
 			for _, late := range []*Peer{r, q, p} { // another client, the same, and the giver; a member may hear them first
 				require.ErrorIs(t, rt.Err(late.Adopt(t.Context(), h)), ErrNotHeld, name)
 			}
