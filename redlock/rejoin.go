@@ -46,6 +46,9 @@ func (h *hold) lacks(i int, now time.Time) bool {
 	defer h.mu.Unlock()
 	lacks := h.b.Lacks(i, now)
 	if lacks {
+		if h.b.Permits() == nil {
+			h.b.Renewed(i, 0, false, time.Time{}) // others may have had it meanwhile, and nobody has told
+		}
 		h.b.Submitted(i)
 	}
 	return lacks

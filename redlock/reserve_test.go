@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -103,24 +104,32 @@ func TestReservationHearsWhoWaitsAndThatTheLockIsLost(t *testing.T) {
 	})
 }
 
-// Others may have had a member meanwhile where a vote was given back, so it confirms nothing; but its counter is not behind.
+// Others may have had a member meanwhile where a vote was given back, whether a refusal was heard or the vote has ended unheard. So it
+// confirms nothing; but its counter is not behind.
 func TestMemberThatIsReJoinedHasTheEndOfTheRange(t *testing.T) {
-	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
-		l, o, term := opened(t, p)
-		require.True(t, l.hold.reserveMore(term(), false))
-		require.Equal(t, []reserved{{more: true, alone: true}}, o.heard())
-		most, s := counter(t, cluster.Servers[2]), cluster.Servers[2]
-		require.Equal(t, int64(l.Token())+fewTokens, most)
-		rt.Must(s.Do(t.Context(), "HSET", member.TokensKey, rt.Must(s.Do(t.Context(), "HKEYS", member.TokensKey))(t).([]any)[0].(string), "7"))(t)
-		rt.Must(s.Do(t.Context(), "DEL", "k"))(t)
-		require.NoError(t, l.Extend(t.Context(), 30*time.Second))
-		time.Sleep(time.Second)
-		require.Equal(t, most, counter(t, s))
+	for _, heard := range []bool{true, false} {
+		Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
+			l, o, term := opened(t, p)
+			require.True(t, l.hold.reserveMore(term(), false))
+			require.Equal(t, []reserved{{more: true, alone: true}}, o.heard())
+			most, s := counter(t, cluster.Servers[2]), cluster.Servers[2]
+			require.Equal(t, int64(l.Token())+fewTokens, most)
+			rt.Must(s.Do(t.Context(), "HSET", member.TokensKey, rt.Must(s.Do(t.Context(), "HKEYS", member.TokensKey))(t).([]any)[0].(string), "7"))(t)
+			rt.Must(s.Do(t.Context(), "DEL", "k"))(t)
+			if heard {
+				require.NoError(t, l.Extend(t.Context(), 30*time.Second))
+			} else {
+				require.True(t, l.hold.lacks(2, time.Now().Add(time.Hour)))
+				l.hold.regain(memberset.Set(0).With(2), 30*time.Second, 0)
+			}
+			time.Sleep(time.Second)
+			require.Equal(t, most, counter(t, s))
 
-		rt.Must(cluster.Servers[0].Do(t.Context(), "HDEL", "k", l.hold.owner))(t)
-		require.True(t, l.hold.reserveMore(term(), false))
-		require.Equal(t, []reserved{{alone: true}}, o.heard(), "of its two votes, one is drawn")
-	})
+			rt.Must(cluster.Servers[0].Do(t.Context(), "HDEL", "k", l.hold.owner))(t)
+			require.True(t, l.hold.reserveMore(term(), false))
+			require.Equal(t, []reserved{{alone: true}}, o.heard(), "of its two votes, one is drawn")
+		})
+	}
 }
 
 func TestReservationThatIsLateReservesNothing(t *testing.T) {
