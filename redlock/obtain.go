@@ -228,7 +228,7 @@ func (c *Client) standInLine(ctx context.Context, w *want) (p *place, contended 
 // then the place has a share of it, and there is no turn, and nothing to leave. contended says whether
 // others want the lock. An error is ctx's, or ErrClosed.
 func (l *sites) enter(ctx context.Context, name string, width int, closed <-chan struct{}, terms *terms) (p *place, contended bool, err error) {
-	sh := l.shard(name)
+	sh, done := l.shard(name), ctx.Done()
 	sh.mu.Lock()
 	s := sh.site(name)
 	t := s.passing(terms)
@@ -238,7 +238,7 @@ func (l *sites) enter(ctx context.Context, name string, width int, closed <-chan
 		sh.mu.Unlock()
 		return nil, contended, nil
 	}
-	p = &place{turn: make(chan struct{}), width: width, terms: terms, ctx: ctx}
+	p = &place{turn: make(chan struct{}), width: width, terms: terms, ctx: ctx, done: done}
 	s.places = append(s.places, p)
 	asks := t != nil && t.asksLocked(time.Now())
 	sh.mu.Unlock()

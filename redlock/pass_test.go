@@ -127,6 +127,20 @@ func TestLockThatNobodyElseOfTheClientWantsIsFormedAlone(t *testing.T) {
 	}, Quiet)
 }
 
+// unlocked is a context that is asked under no mutex of a shard. That of a lease may end the lease, which takes one.
+type unlocked struct {
+	context.Context
+	sh *siteShard
+}
+
+func (c unlocked) Err() error {
+	if !c.sh.mu.TryLock() {
+		panic("asked under the mutex")
+	}
+	defer c.sh.mu.Unlock()
+	return c.Context.Err()
+}
+
 func TestCallerWhoseContextHasEndedIsPassedOver(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *Peer) {
 		first := p.Hold(t, "k")
@@ -137,12 +151,12 @@ func TestCallerWhoseContextHasEndedIsPassedOver(t *testing.T) {
 		sh := sitesOf.of(p.Client).shard("k")
 		sh.mu.Lock() // one that has not come to leave the line
 		s := sh.m["k"]
-		s.places = append(s.places, &place{turn: make(chan struct{}), width: 1, ctx: gone, terms: &p.Mutex("k").terms})
+		s.places = append(s.places, &place{turn: make(chan struct{}), width: 1, ctx: gone, done: gone.Done(), terms: &p.Mutex("k").terms})
 		sh.mu.Unlock()
 		time.Sleep(time.Millisecond)
 		require.NoError(t, first.Unlock(t.Context()))
 		held := open.Get(t)
-		next := p.LockLater(t.Context(), "k")
+		next := p.LockLater(unlocked{t.Context(), sh}, "k")
 		time.Sleep(time.Millisecond)
 		require.NoError(t, held.Unlock(t.Context()))
 		require.Equal(t, OwnerOf(held), OwnerOf(next.Get(t)))

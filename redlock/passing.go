@@ -207,7 +207,9 @@ func (t *tenure) nextLocked(now time.Time) *place {
 		if t.site.passing(p.terms) != t {
 			return nil
 		}
-		if p.ctx.Err() == nil {
+		select {
+		case <-p.done: // it has not come to leave the line
+		default:
 			return p
 		}
 	}

@@ -163,14 +163,15 @@ func (t *tenure) askLocked(ctx context.Context, w *want, now time.Time) error {
 	t.asking = answered
 	t.shard.mu.Unlock()
 	_ = t.c.keeper.confirm(ctx, t.lease, t.ttl, now) // the answers come to readWord
+	err := ctx.Err()
 	t.shard.mu.Lock()
-	if t.asking = nil; t.seen.Equal(seen) && ctx.Err() == nil {
+	if t.asking = nil; t.seen.Equal(seen) && err == nil {
 		t.closeLocked()
 	}
 	t.shard.mu.Unlock()
 	close(answered)
-	if ctx.Err() != nil {
-		return waitsForReader(w, ctx.Err())
+	if err != nil {
+		return waitsForReader(w, err)
 	}
 	return nil
 }

@@ -49,7 +49,8 @@ type place struct {
 	width int           // in a line that is when fewer callers than this have their turn, and nobody stands before it
 	terms *terms        // nil: nothing can be passed to the caller
 	ctx   context.Context
-	share *share // of what others have formed; nil: it is the caller's turn
+	done  <-chan struct{} // of ctx, whose methods may end a lease, and are not called under the mutex of a shard
+	share *share          // of what others have formed; nil: it is the caller's turn
 }
 
 // contendedFor is how long a name counts as contended after it was seen to be: the next caller then
