@@ -484,5 +484,5 @@ func (cl *cluster) settled() bool {
 			return false
 		}
 	}
-	return cl.owed.none()
+	return cl.owed.none(time.Now())
 }

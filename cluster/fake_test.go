@@ -580,11 +580,33 @@ func TestReleaseThatWasNotDeliveredGoesToWhoeverOwnsTheSlotThen(t *testing.T) {
 		return ""
 	})
 	c := owedRelease(5, "release")
+	c.OweUntil = time.Now() // its time passes while nobody has the slot
 	cl.Submit(&c.Call)
 	require.Equal(t, member.Unknown, c.wait(t).Outcome)
+	becomes(t, "it waits", func() bool { return slices.Max(append(pauses(cl), 0)) > 2*owedMin })
+	out, _ := cl.owed.due(time.Now().Add(time.Second), func(uint16) bool { return false })
+	require.Empty(t, out, "nobody serves the slot")
 	fs.grant(nil, []uint16{0, 16383})
 	becomes(t, "it is delivered", func() bool { return slices.Contains(fs.masters[1].commands(), "release") })
-	becomes(t, "nothing is owed", func() bool { cl.owed.mu.Lock(); defer cl.owed.mu.Unlock(); return len(cl.owed.debts) == 0 })
+	becomes(t, "nothing is owed", func() bool { return len(pauses(cl)) == 0 })
+
+	fs.masters[1].says(func(string, bool) string { return "-OOM\r\n" })
+	c = owedRelease(5, "late")
+	c.OweUntil = time.Now()
+	cl.Submit(&c.Call)
+	require.Equal(t, member.Refused, c.wait(t).Outcome)
+	becomes(t, "it is tried once more", func() bool { return len(pauses(cl)) == 0 })
+	require.Equal(t, []string{"release", "late", "late"}, fs.masters[1].commands())
+}
+
+// pauses are those of the debts.
+func pauses(cl *cluster) (of []time.Duration) {
+	cl.owed.mu.Lock()
+	defer cl.owed.mu.Unlock()
+	for d := range cl.owed.debts {
+		of = append(of, d.pause)
+	}
+	return of
 }
 
 func TestSeedThatLiesOrIsDeadDoesNoHarm(t *testing.T) {

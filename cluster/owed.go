@@ -21,8 +21,8 @@ const (
 	owedMax = 320 * time.Millisecond
 )
 
-// owed are the releases that must still reach a master: which one is known when they are sent. A debt is
-// tried until it is answered or its time has passed.
+// owed are the releases that must still reach a master: which one is known when they are sent. A debt is tried until it is
+// answered or its time has passed, and once after that: a server that was stopped grants what it was asked when it goes on.
 type owed struct {
 	kick    chan struct{} // capacity 1
 	dropped func()        // told of the first debt that is not taken on; not under mu. It must not block
@@ -41,6 +41,7 @@ type debt struct {
 
 	// guarded by owed.mu
 	flying bool
+	last   bool // its time had passed when it was sent: it is not sent again
 	after  time.Time
 	pause  time.Duration // before after
 }
@@ -99,11 +100,13 @@ func (d *debt) Done(c *member.Call) {
 		o.removeLocked(d)
 		return
 	}
+	d.last = d.last && c.Outcome != member.NotSent
 	d.again()
 }
 
-// due marks the debts to be sent now as flying; next is when there are more.
-func (o *owed) due(now time.Time) (out []*debt, next time.Duration) {
+// due marks the debts to be sent now as flying; next is when there are more. One whose time has passed waits until its slot has a
+// master that is up.
+func (o *owed) due(now time.Time, up func(slot uint16) bool) (out []*debt, next time.Duration) {
 	next = time.Hour
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,12 +116,15 @@ func (o *owed) due(now time.Time) (out []*debt, next time.Duration) {
 			return out, owedMin
 		case d.flying:
 			next = min(next, 2*owedMin)
-		case !now.Before(d.until):
+		case d.last:
 			o.removeLocked(d)
 		case d.after.After(now):
 			next = min(next, d.after.Sub(now))
+		case !now.Before(d.until) && !up(d.call.Slot):
+			d.again()
+			next = min(next, d.pause)
 		default:
-			d.flying = true
+			d.flying, d.last = true, !now.Before(d.until)
 			o.flying++
 			out = append(out, d)
 			next = min(next, 2*owedMin)
@@ -127,16 +133,24 @@ func (o *owed) due(now time.Time) (out []*debt, next time.Duration) {
 	return out, next
 }
 
-// none reports whether nothing is owed.
-func (o *owed) none() bool {
+// none reports whether nothing is owed whose time has not passed.
+func (o *owed) none(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.debts) == 0
+	for d := range o.debts {
+		if now.Before(d.until) {
+			return false
+		}
+	}
+	return true
 }
 
 // pay sends what is due.
 func (cl *cluster) pay(now time.Time) (next time.Duration) {
-	debts, next := cl.owed.due(now)
+	debts, next := cl.owed.due(now, func(slot uint16) bool {
+		m := cl.table.Load().of(slot)
+		return m != nil && m.node.State().Up
+	})
 	for _, d := range debts {
 		cl.submit(&d.call, &cl.closed)
 	}
