@@ -159,6 +159,9 @@ func TestBatchIsOneAfterTheOther(t *testing.T) {
 		}
 		require.Equal(t, map[string]string{carol: fmt.Sprint(first + 1)}, s.hash(s.Name))
 		require.Empty(t, s.hash(other.Name))
+
+		s.number(other.Acquire(nil, bob, minute))
+		require.Equal(t, []any{int64(1), int64(1)}, s.batch(s.Release(nil, carol, alice), other.Release(nil, bob, "")), "a hint is that of its release")
 	})
 }
 
