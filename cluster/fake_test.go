@@ -168,7 +168,7 @@ func (f *fake) protocol(args []string) (string, bool) {
 	case "PING":
 		return "+PONG\r\n", true
 	case "HELLO":
-		return "-ERR unknown command 'HELLO'\r\n", true
+		return "%1\r\n" + bulk("proto") + ":3\r\n", true
 	case "ASKING":
 		return "+OK\r\n", true
 	case "EVAL": // a stamp, or a look at the marker, always of this process and never in quarantine

@@ -182,25 +182,6 @@ func TestProviderThatHangsHoldsUpNothing(t *testing.T) {
 	})
 }
 
-// RESP2 has no AUTH on a connection with subscriptions: an inbox of its own is opened anew, with the new credentials.
-func TestInboxIsOpenedAnewBeforeItsCredentialsEnd(t *testing.T) {
-	v := newVault("one")
-	c := Config{jitter: longest, CredentialsEvery: 10 * time.Second, Credentials: v.credentials}
-	faked(t, v.handle, c, func(t *testing.T, f *fake, n *Node) {
-		n.Listen("ch", &pushLog{})
-		synctest.Wait()
-		was := n.State()
-		require.NotZero(t, was.Ear, "%+v", was)
-		v.set("two")
-		time.Sleep(9*time.Second + time.Millisecond)
-		synctest.Wait()
-		require.True(t, n.State().Ear != was.Ear && n.State().Ear != 0 && n.State().Epoch == was.Epoch, "%+v, which was %+v", n.State(), was)
-		require.EqualValues(t, 4, v.asked.Load())
-		require.Len(t, f.subscribers(), 2)
-		require.Len(t, f.dialled(), 3)
-	})
-}
-
 // Redis 7.2 and 7.4 do not answer an AUTH that they refuse while other answers wait. No call gets the answer to another one.
 func TestAuthThatIsNotAnsweredEndsTheConnection(t *testing.T) {
 	for _, noPing := range []bool{false, true} {

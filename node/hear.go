@@ -1,14 +1,10 @@
 package node
 
 import (
-	"bufio"
-	"fmt"
 	"strings"
 	"time"
 
-	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
-	"github.com/redquorum/redquorum/node/internal/guard"
 )
 
 // memory is where messages come from: from what a server process knew since it was marked. A vote in a message counts for this
@@ -27,44 +23,6 @@ func (n *Node) shared() (memory, *published) {
 	era := n.seat.Era()
 	p := n.published.Load()
 	return memory{runID: p.state.RunID, id: p.standing.Marker(), gen: p.state.Gen, era: era}, p
-}
-
-// asks are the questions whose answers learn reads, for an inbox that has a connection of its own. They stand before its
-// subscription. The generation is that of before.
-func (n *Node) asks() (m memory, looked bool, cmds []byte) {
-	look := n.seat.LookCommand()
-	m = memory{gen: n.State().Gen, era: n.seat.Era()}
-	return m, look != nil, append(resp.Command("INFO", "server"), look...)
-}
-
-// learn reads what process and what memory this connection stands at.
-func (m *memory) learn(br *bufio.Reader, looked bool) error {
-	var r member.Reply
-	if err := readReply(br, &r, 0); err != nil {
-		return err
-	}
-	switch r.Kind {
-	case '$':
-		m.runID = resp.Field(r.Str, "run_id:")
-	case '-':
-		if refused := classify(string(r.Str)); !notPermitted(refused) {
-			return fmt.Errorf("INFO: %w", refused)
-		}
-	default:
-		return protocolError("answer to INFO")
-	}
-	if !looked {
-		return nil
-	}
-	if err := readReply(br, &r, 0); err != nil {
-		return err
-	}
-	if r.Kind == '-' {
-		return fmt.Errorf("marker: %w", classify(string(r.Str)))
-	}
-	var err error
-	m.id, err = guard.MarkerOf(&r)
-	return err
 }
 
 // same reports whether the commands go to the same server process, with the same memory, in the

@@ -91,7 +91,6 @@ type fake struct {
 	subscribed []int64 // connections
 	lags       bool    // it does not know yet that a connection is closed
 
-	three  bool                     // it speaks RESP3, see pushing
 	silent bool                     // it answers nothing
 	held   map[string]chan struct{} // commands that are answered when the channel is closed
 	sent   []string                 // all that came since take, but PING and HELLO
@@ -134,7 +133,7 @@ func (f *fake) serve(id int64, c net.Conn) {
 
 func (f *fake) answer(id int64, args []string) string {
 	f.mu.Lock()
-	handle, runID, three, silent, held := f.handle, f.runID, f.three, f.silent, f.held[args[0]]
+	handle, runID, silent, held := f.handle, f.runID, f.silent, f.held[args[0]]
 	if args[0] != "PING" && args[0] != "HELLO" {
 		f.sent = append(f.sent, strings.Join(args, " "))
 	}
@@ -147,11 +146,6 @@ func (f *fake) answer(id int64, args []string) string {
 	}
 	if handle != nil {
 		if a := handle(id, args); a != "default" {
-			return a
-		}
-	}
-	if three {
-		if a := pushing(f, id, args); a != "default" {
 			return a
 		}
 	}
@@ -192,11 +186,16 @@ func (f *fake) answer(id int64, args []string) string {
 		defer f.mu.Unlock()
 		f.loaded += scriptSHA(args[2])
 		return bulk(scriptSHA(args[2]))
-	case args[0] == "SUBSCRIBE":
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.subscribed = append(f.subscribed, id)
-		return fmt.Sprintf("*3\r\n%s%s:1\r\n", bulk("subscribe"), bulk(args[1]))
+	case strings.HasSuffix(args[0], "SUBSCRIBE"):
+		f.set(func() { f.subscribed = append(f.subscribed, id) })
+		out := ""
+		for _, c := range args[1:] {
+			out += pushOf(strings.ToLower(args[0]), c, "1")
+		}
+		return out
+	case args[0] == "QUIT":
+		f.set(func() { _ = f.conns[id].Close() })
+		return ""
 	case args[0] == "PING":
 		return "+PONG\r\n"
 	case args[0] == "AUTH":
@@ -204,7 +203,7 @@ func (f *fake) answer(id int64, args []string) string {
 	case args[0] == "ECHO":
 		return bulk(args[1])
 	case args[0] == "HELLO":
-		return "-ERR unknown command 'HELLO'\r\n"
+		return "%1\r\n$5\r\nproto\r\n:3\r\n"
 	}
 	f.mu.Lock()
 	f.log = append(f.log, strings.Join(args, " "))

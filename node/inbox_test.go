@@ -7,13 +7,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
 )
@@ -60,15 +57,8 @@ func (l *pushLog) picture() (p string) {
 	return p
 }
 
-// On the commands' connection, and at a server that does not do that.
 func TestInboxDeliversAndComesBack(t *testing.T) {
-	t.Run("shared", func(t *testing.T) { inboxComesBack(t, startRedis(t), "UI -- U- UI -- U- UI -- U- UI", 4) })
-	t.Run("apart", func(t *testing.T) {
-		inboxComesBack(t, startRedis(t, "--rename-command", "HELLO", ""), "UI U- UI U- UI U- UI", 1)
-	})
-}
-
-func inboxComesBack(t *testing.T, s *redisServer, picture string, epoch uint64) {
+	s := startRedis(t)
 	n := start(t, Config{Addr: s.Addr(), ClientName: "inbox", PingInterval: 5 * time.Millisecond, backoffMin: time.Millisecond})
 	var l pushLog
 	n.Listen("ch", &l)
@@ -84,40 +74,8 @@ func inboxComesBack(t *testing.T, s *redisServer, picture string, epoch uint64) 
 		until(t, "changed twice", func() bool { return len(l.changes()) >= before+2 })
 	}
 	until(t, "subscribed", func() bool { return n.State().Inbox })
-	require.Equal(t, picture, strings.TrimPrefix(l.picture(), "U- "), "changes")
-	require.Equal(t, epoch, n.State().Epoch, "the command connection")
-}
-
-func TestInboxFollowsTheCommandConnection(t *testing.T) {
-	faked(t, nil, Config{jitter: longest, backoffMin: time.Second, backoffMax: time.Second}, func(t *testing.T, f *fake, n *Node) {
-		var l pushLog
-		n.Listen("ch", &l)
-		synctest.Wait()
-		drop := func() { // the connection that is not subscribed
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			for id, c := range f.conns {
-				if !slices.Contains(f.subscribed, id) {
-					_ = c.Close()
-					delete(f.conns, id)
-				}
-			}
-		}
-		drop()
-		time.Sleep(1500 * time.Millisecond)
-		got := l.picture()
-		require.True(t, got == "U- UI -- UI" || got == "UI -- UI", "same process: %s", got)
-		// Another process behind the commands: what the old inbox says counts for nothing, and it is left.
-		f.set(func() { f.runID = "run-2" })
-		drop()
-		time.Sleep(1001 * time.Millisecond)
-		assert.True(t, n.State().Up && !n.State().Inbox && n.State().Gen == 2, "just restarted: %+v", n.State())
-		time.Sleep(time.Second)
-		assert.True(t, n.State().Inbox && n.State().Gen == 2, "later: %+v", n.State())
-		all := l.changes()
-		first := slices.IndexFunc(all, func(st member.State) bool { return st.Gen == 2 })
-		require.False(t, all[first].Inbox, "the old inbox counted for a moment")
-	})
+	require.Equal(t, "UI -- U- UI -- U- UI -- U- UI", strings.TrimPrefix(l.picture(), "U- "), "changes")
+	require.EqualValues(t, 4, n.State().Epoch)
 }
 
 // marked is a session with a member whose marker has this id.
@@ -157,22 +115,25 @@ func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
 	require.Equal(t, []string{"this one"}, l.messages(), "delivered")
 }
 
-func TestInboxIsNotConfirmedBeforeTheServerSaysSo(t *testing.T) {
-	for name, answer := range map[string]string{
-		"silence": "",
-		"refusal": "-NOPERM this user has no permissions to access one of the channels used as arguments\r\n",
-	} {
-		t.Run(name, faketime.In(func(t *testing.T) {
-			f := newFake(says("SUBSCRIBE", answer))
-			n := start(t, Config{Dialer: f})
-			n.Listen("ch", &pushLog{})
-			time.Sleep(20 * time.Second)
-			require.True(t, !n.State().Inbox && n.State().Up, "%+v", n.State())
-			if name == "refusal" {
-				require.Len(t, f.dialled(), 2, "a refused channel must not be asked for all the time")
-			}
-		}))
-	}
+func TestRefusedInboxIsAskedForAgainLater(t *testing.T) {
+	refusal := says("SUBSCRIBE", "-NOPERM this user has no permissions to access one of the channels used as arguments\r\n")
+	faked(t, refusal, Config{jitter: longest}, func(t *testing.T, f *fake, n *Node) {
+		n.Listen("ch", &pushLog{})
+		time.Sleep(authBackoff - time.Second)
+		require.True(t, n.State().Up && !n.State().Inbox, "%+v", n.State())
+		require.ErrorContains(t, n.State().Deaf, "inbox: SUBSCRIBE: NOPERM")
+		require.Equal(t, 1, strings.Count(strings.Join(f.take(), "\n"), "SUBSCRIBE"), "it must not be asked for all the time")
+		f.set(func() { f.handle = nil })
+		time.Sleep(2 * time.Second)
+		require.True(t, n.State().Inbox && n.State().Deaf == nil, "%+v", n.State())
+		require.Len(t, f.dialled(), 1)
+	})
+}
+
+func TestServerWithoutRESP3IsNoMember(t *testing.T) {
+	faked(t, says("HELLO", "-NOPROTO unsupported protocol version\r\n"), Config{}, func(t *testing.T, _ *fake, n *Node) {
+		require.ErrorContains(t, n.State().Err, "RESP3")
+	})
 }
 
 func TestListenerMaySubmit(t *testing.T) {

@@ -55,13 +55,14 @@ func (n *Node) newSession(l *link) *session {
 	s := &session{node: n, link: l}
 	s.line.Sharded = n.cfg.Shard != nil
 	s.base, s.broken = time.Now(), make(chan struct{})
-	s.woken, s.kick = make(chan struct{}, 1), make(chan struct{}, 1)
+	s.woken, s.kick, s.refusal = make(chan struct{}, 1), make(chan struct{}, 1), make(chan error, 1)
 	s.gone.Go(func() { l.read(s.reader) })
 	return s
 }
 
 var (
 	clientID    = resp.Command("CLIENT", "ID")
+	hello       = resp.Command("HELLO", "3")
 	clusterMyID = resp.Command("CLUSTER", "MYID")
 )
 
@@ -76,7 +77,7 @@ const (
 
 // questions are those of the handshake, with CLUSTER MYID last where that matters.
 func (n *Node) questions() [][]byte {
-	cmds := [][]byte{askedID: clientID, askedInfo: infoServer, askedPing: ping, askedHello: helloOf(n.apart)}
+	cmds := [][]byte{askedID: clientID, askedInfo: infoServer, askedPing: ping, askedHello: hello}
 	if len(n.scripts.preload) > 0 {
 		cmds = append(cmds, resp.Command(append([]string{"SCRIPT", "EXISTS"}, n.scripts.preload...)...))
 	}
@@ -120,7 +121,9 @@ func (n *Node) understand(s *session, calls []member.Call) error {
 	if c := &calls[askedPing]; !n.permitted(c, "PING") {
 		return fmt.Errorf("PING: %w", c.Err)
 	}
-	s.pushes = speaks3(&calls[askedHello])
+	if c := &calls[askedHello]; c.Outcome != member.Answered { // no messages among answers
+		return fmt.Errorf("HELLO 3 (the server must speak RESP3): %w", c.Err)
+	}
 	return nil
 }
 

@@ -63,11 +63,6 @@ type hearing struct {
 	channel string              // of the inbox
 	wanted  map[string]int      // channels beside the inbox, and how often they were asked for
 	altered map[string]struct{} // those of them that the inbox has not been told of
-
-	// the supervisor's
-	stopEar context.CancelFunc // of listen, while it runs
-	ear     sync.WaitGroup
-	apart   bool // a message was refused on the commands' connection
 }
 
 // greeting is the supervisor's.

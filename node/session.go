@@ -26,7 +26,7 @@ type session struct {
 	writing           // who writes, and when
 	reading           // answers, and what they are read into
 	repair            // calls that were not executed
-	shared            // the inbox, if it is on this connection
+	shared            // the inbox
 
 	pulse  // since when an answer is missing
 	ending // why it is over
@@ -74,10 +74,9 @@ type repair struct {
 
 // shared is the inbox of a session.
 type shared struct {
-	pushes bool        // the server sends messages on this connection, too; learnt in the handshake
-	tuned  *inbox      // the last one that was asked for here; the supervisor's
-	mute   atomic.Bool // the inbox was refused here
-	in     *inbox      // to which messages go: the last one that was confirmed here; the reader's
+	tuned   *inbox     // the last one that was asked for; the supervisor's
+	refusal chan error // capacity 1: why it is none
+	in      *inbox     // to which messages go: the last one that was confirmed; the reader's
 }
 
 // pulse is since when an answer is missing, and whether the supervisor sleeps too long to see it.

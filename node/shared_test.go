@@ -5,20 +5,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/line"
 )
-
-const agrees = "%3\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n"
 
 func pushOf(parts ...string) string {
 	out := fmt.Sprintf(">%d\r\n", len(parts))
@@ -30,35 +26,6 @@ func pushOf(parts ...string) string {
 		}
 	}
 	return out
-}
-
-// pushing answers as a server with RESP3 does.
-func pushing(f *fake, id int64, args []string) string {
-	switch args[0] {
-	case "HELLO":
-		if args[1] == "3" {
-			return agrees
-		}
-	case "SUBSCRIBE", "UNSUBSCRIBE":
-		f.set(func() { f.subscribed = append(f.subscribed, id) })
-		out := ""
-		for _, c := range args[1:] {
-			out += pushOf(strings.ToLower(args[0]), c, "1")
-		}
-		return out
-	}
-	return "default"
-}
-
-// pushed is playing at a server with RESP3.
-func pushed(handle func(id int64, args []string) string, c Config, play func(t *testing.T, f *fake, n *Node)) func(t *testing.T) {
-	return faketime.In(func(t *testing.T) {
-		f := newFake(handle)
-		f.three = true
-		c.Dialer = f
-		n := start(t, c)
-		play(t, f, n)
-	})
 }
 
 // say sends something on every connection there is.
@@ -83,7 +50,7 @@ func (l *talkative) Channel(channel string, msg []byte, _ time.Time) {
 }
 
 func TestOneConnectionCarriesCommandsAndMessages(t *testing.T) {
-	pushed(nil, Config{}, func(t *testing.T, f *fake, n *Node) {
+	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		var l talkative
 		n.Listen("ch", &l)
 		n.Subscribe("a", "b")
@@ -111,12 +78,12 @@ func TestOneConnectionCarriesCommandsAndMessages(t *testing.T) {
 		f.say(pushOf("subscribe", "ch", "1"))
 		synctest.Wait()
 		require.True(t, n.State().Inbox && n.State().Ear != ear, "after the confirmation: %+v", n.State())
-	})(t)
+	})
 }
 
 // A message from before the confirmation is of a generation that may have ended.
 func TestMessageBeforeTheConfirmationIsDropped(t *testing.T) {
-	pushed(says("SUBSCRIBE", ""), Config{}, func(t *testing.T, f *fake, n *Node) {
+	faked(t, says("SUBSCRIBE", ""), Config{}, func(t *testing.T, f *fake, n *Node) {
 		var l pushLog
 		n.Listen("ch", &l)
 		synctest.Wait()
@@ -139,47 +106,12 @@ func TestMessageBeforeTheConfirmationIsDropped(t *testing.T) {
 		require.True(t, n.State().Inbox && n.State().Ear != ear, "%+v", n.State())
 		require.Len(t, f.dialled(), 1)
 		require.Equal(t, []string{"in time", "new"}, l.messages(), "delivered")
-	})(t)
-}
-
-func TestRefusedSharedInboxGetsItsOwnConnection(t *testing.T) {
-	var three sync.Map // connections that speak RESP3
-	handle := func(id int64, args []string) string {
-		switch {
-		case args[0] == "HELLO" && args[1] == "2":
-			return "*2\r\n$5\r\nproto\r\n:2\r\n"
-		case args[0] == "HELLO":
-			three.Store(id, true)
-		case args[0] == "SUBSCRIBE":
-			if _, refused := three.Load(id); refused {
-				return "-ERR not here\r\n"
-			}
-			return fmt.Sprintf("*3\r\n%s%s:1\r\n", bulk("subscribe"), bulk(args[1]))
-		}
-		return "default"
-	}
-	pushed(handle, Config{}, func(t *testing.T, f *fake, n *Node) {
-		n.Listen("ch", &pushLog{})
-		time.Sleep(10 * time.Second)
-		require.True(t, n.State().Inbox && n.State().Gen == 1 && n.State().Epoch == 1, "%+v", n.State())
-		require.Len(t, f.dialled(), 2)
-		require.NoError(t, n.Close(t.Context()))
-	})(t)
-}
-
-// Miniredis agrees to RESP3, and refuses commands on a connection with subscriptions nevertheless.
-func TestMiniredisHasItsInboxApart(t *testing.T) {
-	faked(t, says("HELLO", strings.Replace(agrees, "$5\r\nredis", "$9\r\nminiredis", 1)), Config{}, func(t *testing.T, f *fake, n *Node) {
-		n.Listen("ch", &pushLog{})
-		synctest.Wait()
-		require.True(t, n.State().Inbox)
-		require.Len(t, f.dialled(), 2)
 	})
 }
 
 // Messages show that the server can send; they do not show that our commands arrive.
 func TestMessagesDoNotHideAStall(t *testing.T) {
-	pushed(nil, Config{PingInterval: time.Second, StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
+	faked(t, nil, Config{PingInterval: time.Second, StallTimeout: 2 * time.Second}, func(t *testing.T, f *fake, n *Node) {
 		n.Listen("ch", &pushLog{})
 		synctest.Wait()
 		f.silence(true)
@@ -188,30 +120,21 @@ func TestMessagesDoNotHideAStall(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		require.False(t, n.State().Up, "not found to be stalled")
-	})(t)
+	})
 }
 
 // Close leaves nothing behind at the server: QUIT is the last command.
 func TestSharedInboxEndsBehindEverythingElse(t *testing.T) {
-	pushed(nil, Config{}, func(t *testing.T, f *fake, n *Node) {
+	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
 		n.Listen("ch", &pushLog{})
 		synctest.Wait()
-		f.set(func() {
-			f.handle = func(id int64, args []string) string {
-				if args[0] != "QUIT" {
-					return "default"
-				}
-				f.set(func() { _ = f.conns[id].Close() })
-				return "+OK\r\n"
-			}
-		})
 		f.take()
 		submit(n, "LAST")
 		begun := time.Now()
 		require.NoError(t, n.Close(t.Context()))
 		require.Zero(t, time.Since(begun))
 		f.expect(t, "the end", "LAST", "QUIT")
-	})(t)
+	})
 }
 
 func TestConfirmationOfNothingEndsTheConnection(t *testing.T) {
@@ -226,7 +149,7 @@ func TestConfirmationOfNothingEndsTheConnection(t *testing.T) {
 			}
 			return "default"
 		}
-		t.Run(name, pushed(handle, Config{}, func(t *testing.T, f *fake, n *Node) {
+		t.Run(name, playing(handle, Config{}, func(t *testing.T, f *fake, n *Node) {
 			n.Listen("ch", &pushLog{})
 			synctest.Wait()
 			f.say(says)
@@ -263,7 +186,7 @@ func TestReadBufferFollowsItsUse(t *testing.T) {
 
 // The scripts of the handshake are in the write buffer last.
 func TestWriteBuffersAreGivenBackWhenLittleIsWritten(t *testing.T) {
-	pushed(nil, Config{PingInterval: time.Second}, func(t *testing.T, _ *fake, n *Node) {
+	faked(t, nil, Config{PingInterval: time.Second}, func(t *testing.T, _ *fake, n *Node) {
 		synctest.Wait()
 		submit(n, "ECHO", strings.Repeat("x", 100<<10)).wait(t)
 		time.Sleep(5 * time.Second)
@@ -275,5 +198,5 @@ func TestWriteBuffersAreGivenBackWhenLittleIsWritten(t *testing.T) {
 			require.LessOrEqual(t, cap(s.line.Take()), leanBuffer)
 			s.line.Give([]byte{})
 		}
-	})(t)
+	})
 }

@@ -54,9 +54,8 @@ func New(c Config) (*Node, error) {
 	return n, nil
 }
 
-// Listen subscribes channel, now and after every reconnect, and reports to l. The messages come on
-// the commands' connection if the server can do that (RESP3), and on another one if it cannot. A
-// second call panics. After Close, Listen does nothing.
+// Listen subscribes channel, now and after every reconnect, and reports to l. A second call panics. After Close, Listen does
+// nothing.
 func (n *Node) Listen(channel string, l member.Listener) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -119,7 +118,6 @@ func (n *Node) stop() {
 func (n *Node) supervise() {
 	defer close(n.done)
 	defer n.sentinels.Wait()
-	defer n.ear.Wait()
 	last := false
 	for failures := 0; ; {
 		n.tellDropped()
@@ -136,7 +134,6 @@ func (n *Node) supervise() {
 			if proved(up, s.heard, time.Now(), err, n.cfg.backoffMin) {
 				failures = 0
 			}
-			n.apart = n.apart || errors.Is(err, errApart)
 		}
 		n.change(func(p *published) { n.fall(p, err) })
 		n.seat.Fell()
@@ -205,12 +202,10 @@ func (n *Node) serve(s *session) error {
 	defer renewal.stop()
 	closing, listening := n.accepting.Done(), n.listening
 	drain := &drainer{empty: make(chan struct{}, 1)}
-	unpaid := false // closing, nothing is in flight, but debts must wait for a moment
+	unpaid := false            // closing, nothing is in flight, but debts must wait for a moment
+	var again <-chan time.Time // the inbox was refused, and is asked for once more
+	refusals := 0
 	for {
-		var recheck, alter <-chan struct{} // for the one who owns the inbox
-		if s.pushes && n.stopEar == nil {
-			recheck, alter = n.recheck, n.alter
-		}
 		select {
 		case <-s.broken:
 			return s.cause()
@@ -219,10 +214,8 @@ func (n *Node) serve(s *session) error {
 		case <-n.owed.kick:
 			next(min(n.tick(s, vigil), watch.Tick(time.Now())))
 		case <-timer.C:
-			if s.pushes {
-				if err := n.attune(s); err != nil { // a sharded channel may have been refused
-					return err
-				}
+			if err := n.attune(s); err != nil { // a sharded channel may have been refused
+				return err
 			}
 			s.shrink()
 			wait := watch.Tick(time.Now()) // first: a look is an answer to come, and spares the PING
@@ -236,11 +229,21 @@ func (n *Node) serve(s *session) error {
 			if err := n.attune(s); err != nil {
 				return err
 			}
-		case <-recheck:
+		case <-n.recheck:
 			if err := n.attune(s); err != nil {
 				return err
 			}
-		case <-alter:
+		case <-n.alter:
+			if err := n.attune(s); err != nil {
+				return err
+			}
+		case why := <-s.refusal:
+			wait := n.pause(refusals, why)
+			n.logFailure("inbox is closed", refusals, why, wait)
+			refusals++
+			again = time.After(wait)
+		case <-again:
+			again, s.tuned.refused = nil, true
 			if err := n.attune(s); err != nil {
 				return err
 			}

@@ -5,11 +5,9 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -86,43 +84,6 @@ func TestUnreadBytesPutOffTheEnd(t *testing.T) {
 		<-c.done
 		require.Equal(t, 2500*time.Millisecond, time.Since(began), "nothing is unread any more")
 	})
-}
-
-func TestUnreadBytesPutOffTheEndOfAnInbox(t *testing.T) {
-	for unread, ends := range map[bool]time.Duration{false: 2500 * time.Millisecond, true: 4500 * time.Millisecond} {
-		var f *fake
-		var silent atomic.Bool
-		var pings atomic.Int64
-		handle := func(id int64, args []string) string {
-			if args[0] != "PING" || !slices.Contains(f.subscribers(), id) {
-				return "default"
-			}
-			if pings.Add(1); silent.Load() {
-				return ""
-			}
-			return "*2\r\n$4\r\npong\r\n$0\r\n\r\n"
-		}
-		c := Config{PingInterval: time.Second, StallTimeout: 2 * time.Second, unread: func(net.Conn) bool { return unread }}
-		faked(t, nil, c, func(t *testing.T, now *fake, n *Node) {
-			f = now
-			f.set(func() { f.handle = handle })
-			n.Listen("ch", &pushLog{})
-			time.Sleep(10500 * time.Millisecond)
-			require.EqualValues(t, 10, pings.Load(), "in 10.5 s")
-			require.True(t, n.State().Inbox)
-			require.Len(t, f.subscribers(), 1)
-			silent.Store(true) // PING at 11 s
-			time.Sleep(ends - 1)
-			synctest.Wait()
-			require.True(t, n.State().Inbox, "too early")
-			time.Sleep(time.Nanosecond)
-			synctest.Wait()
-			require.True(t, !n.State().Inbox && n.State().Up, "too late: %+v", n.State())
-			silent.Store(false)
-			time.Sleep(time.Second)
-			require.True(t, n.State().Inbox, "not back")
-		})
-	}
 }
 
 func TestSilentSentinelIsLeft(t *testing.T) {

@@ -7,14 +7,6 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// LookCommand is the look at the member's marker. It is nil for a member without a guard.
-func (s *Seat) LookCommand() []byte {
-	if s.guard == nil {
-		return nil
-	}
-	return s.place().look
-}
-
 // askMarker sends one of the guard's commands and reads the marker it returns.
 func (s *Seat) askMarker(on Session, cmd []byte) (marker, error) {
 	calls, err := s.askOn(on, cmd)

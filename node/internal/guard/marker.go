@@ -91,9 +91,3 @@ func readMarker(r *member.Reply, arrived time.Time) (marker, error) {
 	}
 	return m, nil
 }
-
-// MarkerOf reads the marker's id in the answer to Seat.LookCommand, and "" if the member has none.
-func MarkerOf(r *member.Reply) (id string, _ error) {
-	m, err := readMarker(r, time.Now())
-	return m.id, err
-}

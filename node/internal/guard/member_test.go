@@ -786,7 +786,6 @@ func TestSeatWithoutAGuardAsksNothing(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {
 		s := newServer("run")
 		h := sit(t, nil, s, "alone", Terms{})
-		require.Nil(t, h.seat.LookCommand())
 		h.mend()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
