@@ -7,6 +7,8 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,26 +62,107 @@ func (h *hearing) tell(seat, ms int, e appEvent) {
 	h.hear(seat+1, e)
 }
 
-func (h *hearing) holds(seat int, attempt, token uint64, from, to int, sort string) {
-	owner := string(rune('a'+seat)) + string(rune('0'+attempt))
-	h.tell(seat, from, appEvent{
-		Kind: "grant", Attempt: attempt, Token: token, Owner: owner, Sort: sort, Shared: sort == readLock,
-		Until: h.at(from + 1000),
-	})
-	if to > 0 {
-		h.ends(seat, attempt, to)
+// plays tells events, each of which is parted from the next by a comma: a seat and its attempt, a word, and times in ms.
+//
+//	0.1 read 7 10-20    has the lock by that sort of asking with token 7, for that time; 10-: it keeps it
+//	0.1 ends 30         unlocks
+//	0.1 turns 2 7 10 a1 has a reader's lease from then on: attempt 2, with that token, for that owner
+//	0.1 asks 0 one two  waits for one name, or for a set of them
+//	0.1 fails 9 one two has waited for them long enough
+//	0.1 keeps two       has that name for all the time
+//	0.1 refused 9       is told that its lock is of another kind
+//	0 stops 10          its process is stopped, or killed
+//	0.1 slot 2 5 10-20 7 has slot 2 of the semaphore that is resized, asked for at 5, with token 7
+//	0.1 limits 2 10-20  sets the limit; 10-: the call has not returned. One more word is its error
+//	0 arriving 10       at a latch of three arrivals; opened, shut and deleting are told of it, too
+//	0.1 leads 7 c       leads with that token and value
+//	0 sees 10 7 b 1     observes that leader and its value; 0: nobody
+func (h *hearing) plays(history string) {
+	names := map[string]string{"one": "app:hot:1", "two": "app:hot:2", "three": "app:hot:3"}
+	for event := range strings.SplitSeq(history, ", ") {
+		f := strings.Fields(event)
+		var seat, from, to int
+		var attempt uint64
+		_, _ = fmt.Sscanf(f[0], "%d.%d", &seat, &attempt)
+		num := func(i int) int { return rt.Must(strconv.Atoi(f[i]))(h.t) }
+		span := func(i int) { _, _ = fmt.Sscanf(f[i], "%d-%d", &from, &to) }
+		e := appEvent{Attempt: attempt}
+		of := func(i int) {
+			for _, name := range f[i:] {
+				e.Names = append(e.Names, names[name])
+			}
+		}
+		tell := func(ms int, kind string) { e.Kind = kind; h.tell(seat, ms, e) }
+		grant := func(ms, until int) { e.Until = h.at(until); tell(ms, "grant") }
+		switch word := f[1]; word {
+		case "ends":
+			h.ends(seat, attempt, num(2))
+		case "turns":
+			e.Attempt, e.Was, e.Token, e.Owner, e.Sort, e.Shared = uint64(num(2)), attempt, uint64(num(3)), f[5], downgraded, true
+			e.Until = h.at(num(4) + 1000)
+			tell(num(4), "downgraded")
+		case "asks":
+			of(3)
+			e.Sort = [2]string{writeLock, setOfLocks}[min(len(e.Names)-1, 1)]
+			tell(num(2), "ask")
+		case "fails":
+			of(3)
+			e.Sort, e.Error = setOfLocks, "held"
+			tell(num(2), "fail")
+		case "keeps":
+			e.Name, e.Token, e.Owner, e.Sort = names[f[2]], 1, "b1", plainLock
+			grant(0, 100_000)
+		case "refused":
+			e.Sort = writeLock
+			tell(0, "ask")
+			e.Error = "upgrade"
+			tell(num(2), "fail")
+		case "stops":
+			h.stopped(seat+1, h.at(num(2)))
+		case "slot":
+			span(4)
+			e.Name, e.Names, e.Number, e.Sort = slotName(appResized, num(2)), []string{appResized}, int64(num(2)), permitLock
+			e.Token, e.Owner, e.Since = uint64(num(5)), f[0], h.at(num(3))
+			grant(from, from+1000)
+			e = appEvent{Attempt: attempt, Name: e.Name, Text: "unlock", Until: h.at(to + 1000), Back: h.at(to + 1)}
+			tell(to, "end")
+		case "limits":
+			span(3)
+			e.Name, e.Number = appResized, int64(num(2))
+			tell(from, "limiting")
+			if e.Number, e.Error = 0, strings.Join(f[4:], " "); to > 0 {
+				tell(to, "limited")
+			}
+		case "arriving", "deleting", "opened", "shut":
+			e = appEvent{Name: "app:latch:few#1", Number: 3, Since: h.at(0)}
+			if word == "arriving" || word == "deleting" {
+				e.Since = h.at(num(2))
+			} else if word == "shut" {
+				e.Error = "deadline"
+			}
+			tell(num(2), word)
+		case "leads":
+			e.Token, e.Owner, e.Value, e.Sort = uint64(num(2)), "x", f[3], leaderLock
+			grant(0, 1000)
+		case "sees":
+			e = appEvent{Attempt: 99, Token: uint64(num(3)), Value: strings.Join(f[4:], " ")}
+			if e.Value == "" {
+				e.Text = "nobody"
+			}
+			tell(num(2), "observed")
+		default:
+			require.Contains(h.t, appSorts, word)
+			span(3)
+			e.Token, e.Owner, e.Sort, e.Shared = uint64(num(2)), string(rune('a'+seat))+string(rune('0'+attempt)), word, word == readLock
+			if grant(from, from+1000); to > 0 {
+				h.ends(seat, attempt, to)
+			}
+		}
 	}
 }
 
 func (h *hearing) ends(seat int, attempt uint64, ms int) {
 	h.tell(seat, ms, appEvent{Kind: "end", Attempt: attempt, Text: "unlock", Until: h.at(ms + 1000), Back: h.at(ms + 1)})
-}
-
-func (h *hearing) becomesReader(seat int, was, attempt, token uint64, ms int, owner string) {
-	h.tell(seat, ms, appEvent{
-		Kind: "downgraded", Attempt: attempt, Was: was, Token: token, Owner: owner, Sort: downgraded, Shared: true,
-		Until: h.at(ms + 1000),
-	})
 }
 
 func (h *hearing) only(kind string, n int) {
@@ -91,75 +174,47 @@ func (h *hearing) only(kind string, n int) {
 	require.Equal(h.t, want, h.appJudge.found, "%v", h.texts)
 }
 
-// The rules for holds and tokens have tests in internal/judge: here is that they are told to it.
-func TestJudgeOfReadersAndWriters(t *testing.T) {
-	for _, x := range []struct {
-		name, kind string
-		n          int
-		history    func(h *hearing)
-	}{
-		{"readers together, writers before and after", "", 0, func(h *hearing) {
-			h.holds(0, 1, 1, 0, 10, writeLock)
-			h.holds(1, 1, 3, 20, 60, readLock)
-			h.holds(2, 1, 2, 30, 50, readLock)
-			h.holds(2, 2, 3, 55, 70, readLock)
-			h.holds(0, 2, 4, 80, 90, plainLock)
-		}},
-		{"a writer beside a reader", "two holders", 1, func(h *hearing) {
-			h.holds(0, 1, 1, 0, 0, readLock)
-			h.holds(1, 1, 2, 10, 20, writeLock)
-			h.ends(0, 1, 30)
-		}},
-		{"a reader with the token of the writer before", "tokens", 1, func(h *hearing) {
-			h.holds(0, 1, 5, 0, 10, fairLock)
-			h.holds(1, 1, 5, 20, 30, readLock)
-		}},
-		{"downgraded, with another reader, and a writer after both", "", 0, func(h *hearing) {
-			h.holds(0, 1, 1, 0, 0, writeLock)
-			h.becomesReader(0, 1, 2, 1, 10, "a1")
-			h.holds(1, 1, 2, 15, 30, readLock)
-			h.ends(0, 2, 20)
-			h.holds(2, 1, 3, 40, 50, writeLock)
-		}},
-		{"a writer while a downgrade is under way", "two holders", 1, func(h *hearing) {
-			h.holds(0, 1, 1, 0, 0, writeLock)
-			h.holds(2, 1, 3, 12, 14, writeLock)
-			h.becomesReader(0, 1, 2, 1, 10, "a1")
-			h.ends(0, 2, 20)
-		}},
-		{"a reader while the writer has not ended", "two holders", 1, func(h *hearing) {
-			h.holds(0, 1, 1, 0, 0, writeLock)
-			h.holds(1, 1, 2, 5, 30, readLock)
-			h.becomesReader(0, 1, 2, 1, 10, "a1")
-			h.ends(0, 2, 20)
-		}},
-		{"a downgrade with another token", "downgrade", 1, func(h *hearing) {
-			h.holds(0, 1, 1, 0, 0, writeLock)
-			h.becomesReader(0, 1, 2, 2, 10, "a1")
-		}},
-		{"a downgrade with another owner", "downgrade", 1, func(h *hearing) {
-			h.holds(0, 1, 1, 0, 0, writeLock)
-			h.becomesReader(0, 1, 2, 1, 10, "a2")
-		}},
-		{"a Lock that another kind refuses", "error", 1, func(h *hearing) {
-			h.tell(0, 0, appEvent{Kind: "ask", Attempt: 1, Sort: writeLock})
-			h.tell(0, 1, appEvent{Kind: "fail", Attempt: 1, Sort: writeLock, Error: "upgrade"})
-		}},
-		{"a reader that is killed while it holds", "", 0, func(h *hearing) {
-			h.holds(0, 1, 1, 0, 0, readLock)
-			h.stopped(1, h.at(10))
-			h.holds(1, 1, 2, 20, 30, writeLock)
-		}},
-	} {
+// told is a history, and what the judge says of it: a finding of one kind, or none.
+type told struct{ name, kind, history string }
+
+func judged(t *testing.T, all []told, end func(h *hearing)) {
+	t.Helper()
+	for _, x := range all {
 		t.Run(x.name, func(t *testing.T) {
 			h := newHearing(t)
-			x.history(h)
-			h.only(x.kind, x.n)
-			if x.kind == "two holders" {
+			if end != nil {
+				h.zero -= int64(time.Minute) // it is over
+			}
+			h.plays(x.history)
+			if end != nil {
+				end(h)
+			}
+			h.only(x.kind, 1)
+			if x.kind == "two holders" && end == nil {
 				require.Len(t, h.page.CloseUps, 1, "both are drawn")
 			}
 		})
 	}
+}
+
+// The rules for holds and tokens have tests in internal/judge: here is that they are told to it.
+func TestJudgeOfReadersAndWriters(t *testing.T) {
+	judged(t, []told{
+		{"readers together, writers before and after", "",
+			"0.1 write 1 0-10, 1.1 read 3 20-60, 2.1 read 2 30-50, 2.2 read 3 55-70, 0.2 plain 4 80-90"},
+		{"a writer beside a reader", "two holders", "0.1 read 1 0-, 1.1 write 2 10-20, 0.1 ends 30"},
+		{"a reader with the token of the writer before", "tokens", "0.1 fair 5 0-10, 1.1 read 5 20-30"},
+		{"downgraded, with another reader, and a writer after both", "",
+			"0.1 write 1 0-, 0.1 turns 2 1 10 a1, 1.1 read 2 15-30, 0.2 ends 20, 2.1 write 3 40-50"},
+		{"a writer while a downgrade is under way", "two holders",
+			"0.1 write 1 0-, 2.1 write 3 12-14, 0.1 turns 2 1 10 a1, 0.2 ends 20"},
+		{"a reader while the writer has not ended", "two holders",
+			"0.1 write 1 0-, 1.1 read 2 5-30, 0.1 turns 2 1 10 a1, 0.2 ends 20"},
+		{"a downgrade with another token", "downgrade", "0.1 write 1 0-, 0.1 turns 2 2 10 a1"},
+		{"a downgrade with another owner", "downgrade", "0.1 write 1 0-, 0.1 turns 2 1 10 a2"},
+		{"a Lock that another kind refuses", "error", "0.1 refused 1"},
+		{"a reader that is killed while it holds", "", "0.1 read 1 0-, 0 stops 10, 1.1 write 2 20-30"},
+	}, nil)
 }
 
 func (h *hearing) lost(seat, from, to int, fixed bool) {
@@ -227,101 +282,43 @@ func (h *hearing) adopted(n int) {
 // A writer that waits for readers, a set that has names in hand, and a circle of sets that wait for
 // each other.
 func TestJudgeOfThoseWhoWait(t *testing.T) {
-	ask := func(h *hearing, seat int, attempt uint64, ms int, names ...string) {
-		sort := setOfLocks
-		if len(names) == 1 {
-			sort = writeLock
-		}
-		h.tell(seat, ms, appEvent{Kind: "ask", Attempt: attempt, Sort: sort, Names: names})
-	}
-	one, two, three := "app:hot:1", "app:hot:2", "app:hot:3"
 	for _, x := range []struct {
-		name    string
-		history func(h *hearing)
-		late    int // when the judge looks, ms
-		gaps    int
+		name, history string
+		late          int // when the judge looks, ms
+		gaps          int
 	}{
-		{"a writer waits for a name that is free", func(h *hearing) { ask(h, 0, 1, 0, one) }, 1600, 1},
-		{"not yet for long", func(h *hearing) { ask(h, 0, 1, 0, one) }, 1400, 0},
-		{"it waits for a reader", func(h *hearing) {
-			h.holds(1, 1, 1, 0, 0, readLock)
-			ask(h, 0, 1, 0, one)
-		}, 9000, 0},
-		{"it waits for what a dead reader has left", func(h *hearing) {
-			h.holds(1, 1, 1, 0, 0, readLock)
-			h.stopped(2, h.at(0))
-			ask(h, 0, 1, 0, one)
-		}, 2400, 0},
-		{"it waits for longer", func(h *hearing) {
-			h.holds(1, 1, 1, 0, 0, readLock)
-			h.stopped(2, h.at(0))
-			ask(h, 0, 1, 0, one)
-		}, 2700, 1},
-		{"a reader leaves that was there beside a dead one: no more is left of that", func(h *hearing) {
-			h.holds(1, 1, 1, 0, 0, readLock)
-			h.stopped(2, h.at(0))
-			h.holds(2, 1, 1, 0, 800, readLock)
-			ask(h, 0, 1, 0, one)
-		}, 2700, 1},
-		{"a reader leaves after the end of a dead one: nothing is left", func(h *hearing) {
-			h.holds(1, 1, 1, 0, 0, readLock)
-			h.stopped(2, h.at(0))
-			h.holds(2, 1, 1, 0, 2000, readLock)
-			ask(h, 0, 1, 0, one)
-		}, 3600, 1},
-		{"and it takes a heartbeat until the writer has it", func(h *hearing) {
-			h.holds(1, 1, 1, 0, 0, readLock)
-			h.stopped(2, h.at(0))
-			h.holds(2, 1, 1, 0, 2000, readLock)
-			ask(h, 0, 1, 0, one)
-		}, 3400, 0},
-		{"a reader dies beside one that left: its own end counts", func(h *hearing) {
-			h.holds(1, 1, 1, 0, 500, readLock)
-			h.holds(2, 1, 1, 0, 0, readLock)
-			h.stopped(3, h.at(1000))
-			ask(h, 0, 1, 0, one)
-		}, 2400, 0},
-		{"a set waits for free names", func(h *hearing) { ask(h, 0, 1, 0, two, one) }, 2600, 1},
-		{"it may need two heartbeats", func(h *hearing) { ask(h, 0, 1, 0, two, one) }, 2400, 0},
-		{"it has the first in hand, and waits for the second", func(h *hearing) {
-			h.tell(1, 0, appEvent{Kind: "grant", Name: two, Attempt: 1, Token: 1, Owner: "b1", Sort: plainLock, Until: h.at(100_000)})
-			ask(h, 0, 1, 0, two, one)
-			ask(h, 2, 1, 0, one)
-		}, 9000, 0},
-		{"the third is held, for which a set waits that has the second", func(h *hearing) {
-			h.tell(1, 0, appEvent{Kind: "grant", Name: three, Attempt: 1, Token: 1, Owner: "b1", Sort: plainLock, Until: h.at(100_000)})
-			ask(h, 1, 2, 0, two, three)
-			ask(h, 0, 1, 0, two, one)
-			ask(h, 2, 1, 0, one)
-		}, 9000, 0},
-		{"what is held comes before the names of the set", func(h *hearing) {
-			h.tell(1, 0, appEvent{Kind: "grant", Attempt: 1, Token: 1, Owner: "b1", Sort: plainLock, Until: h.at(100_000)})
-			ask(h, 0, 1, 0, two, three)
-		}, 2600, 1},
-		{"two sets wait for each other", func(h *hearing) {
-			ask(h, 0, 1, 0, one, two)
-			ask(h, 1, 1, 0, two, one)
-		}, 2600, 1},
-		{"a set had the name in hand, and gave it back", func(h *hearing) {
-			ask(h, 0, 1, 0, one)
-			ask(h, 1, 1, 0, one, two)
-			h.tell(1, 2000, appEvent{Kind: "fail", Attempt: 1, Sort: setOfLocks, Names: []string{one, two}, Error: "held"})
-		}, 3400, 0},
-		{"and nobody takes it then", func(h *hearing) {
-			ask(h, 0, 1, 0, one)
-			ask(h, 1, 1, 0, one, two)
-			h.tell(1, 2000, appEvent{Kind: "fail", Attempt: 1, Sort: setOfLocks, Names: []string{one, two}, Error: "held"})
-		}, 3600, 1},
+		{"a writer waits for a name that is free", "0.1 asks 0 one", 1600, 1},
+		{"not yet for long", "0.1 asks 0 one", 1400, 0},
+		{"it waits for a reader", "1.1 read 1 0-, 0.1 asks 0 one", 9000, 0},
+		{"it waits for what a dead reader has left", "1.1 read 1 0-, 1 stops 0, 0.1 asks 0 one", 2400, 0},
+		{"it waits for longer", "1.1 read 1 0-, 1 stops 0, 0.1 asks 0 one", 2700, 1},
+		{"a reader leaves that was there beside a dead one: no more is left of that",
+			"1.1 read 1 0-, 1 stops 0, 2.1 read 1 0-800, 0.1 asks 0 one", 2700, 1},
+		{"a reader leaves after the end of a dead one: nothing is left",
+			"1.1 read 1 0-, 1 stops 0, 2.1 read 1 0-2000, 0.1 asks 0 one", 3600, 1},
+		{"and it takes a heartbeat until the writer has it",
+			"1.1 read 1 0-, 1 stops 0, 2.1 read 1 0-2000, 0.1 asks 0 one", 3400, 0},
+		{"a reader dies beside one that left: its own end counts",
+			"1.1 read 1 0-500, 2.1 read 1 0-, 2 stops 1000, 0.1 asks 0 one", 2400, 0},
+		{"a set waits for free names", "0.1 asks 0 two one", 2600, 1},
+		{"it may need two heartbeats", "0.1 asks 0 two one", 2400, 0},
+		{"it has the first in hand, and waits for the second", "1.1 keeps two, 0.1 asks 0 two one, 2.1 asks 0 one", 9000, 0},
+		{"the third is held, for which a set waits that has the second",
+			"1.1 keeps three, 1.2 asks 0 two three, 0.1 asks 0 two one, 2.1 asks 0 one", 9000, 0},
+		{"what is held comes before the names of the set", "1.1 keeps one, 0.1 asks 0 two three", 2600, 1},
+		{"two sets wait for each other", "0.1 asks 0 one two, 1.1 asks 0 two one", 2600, 1},
+		{"a set had the name in hand, and gave it back", "0.1 asks 0 one, 1.1 asks 0 one two, 1.1 fails 2000 one two", 3400, 0},
+		{"and nobody takes it then", "0.1 asks 0 one, 1.1 asks 0 one two, 1.1 fails 2000 one two", 3600, 1},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			h := newHearing(t)
-			x.history(h)
-			h.gap(one, h.at(x.late))
+			h.plays(x.history)
+			h.gap("app:hot:1", h.at(x.late))
 			if x.gaps == 0 {
 				h.only("", 0)
 				return
 			}
-			h.gap(two, h.at(x.late))
+			h.gap("app:hot:2", h.at(x.late))
 			h.only("gap", x.gaps)
 		})
 	}
@@ -366,185 +363,44 @@ func hashOf(owner string) string {
 	return hex.EncodeToString(sum[:])[:6]
 }
 
-// permit tells of a slot of the semaphore that is resized, asked for at asked.
-func (h *hearing) permit(seat int, attempt uint64, slot, asked, from, to int, token uint64) {
-	h.tell(seat, from, appEvent{
-		Kind: "grant", Attempt: attempt, Name: slotName(appResized, slot), Names: []string{appResized}, Number: int64(slot),
-		Sort: permitLock, Token: token, Owner: fmt.Sprint(seat, ".", attempt), Since: h.at(asked), Until: h.at(from + 1000),
-	})
-	h.tell(seat, to, appEvent{Kind: "end", Attempt: attempt, Name: slotName(appResized, slot), Text: "unlock", Until: h.at(to + 1000), Back: h.at(to + 1)})
-}
-
-func (h *hearing) resized(attempt uint64, k, from, to int, err string) {
-	h.tell(0, from, appEvent{Kind: "limiting", Attempt: attempt, Name: appResized, Number: int64(k)})
-	if to > 0 {
-		h.tell(0, to, appEvent{Kind: "limited", Attempt: attempt, Name: appResized, Error: err})
-	}
-}
-
-// round tells of a latch of three arrivals.
-func (h *hearing) round(seat, ms int, kind, err string, since int) {
-	h.tell(seat, ms, appEvent{Kind: kind, Name: "app:latch:few#1", Number: 3, Since: h.at(since), Error: err})
-}
-
 func TestJudgeOfPermitsAndLatches(t *testing.T) {
-	for _, x := range []struct {
-		name, kind string
-		n          int
-		history    func(h *hearing)
-	}{
-		{"two slots at the same time, and one slot twice in turn", "", 0, func(h *hearing) {
-			h.permit(0, 1, 0, 0, 10, 50, 1)
-			h.permit(1, 1, 1, 0, 10, 50, 1)
-			h.permit(2, 1, 0, 0, 60, 70, 2)
-		}},
-		{"two holders of a slot", "two holders", 1, func(h *hearing) {
-			h.permit(0, 1, 3, 0, 10, 50, 1)
-			h.permit(1, 1, 3, 0, 40, 60, 2)
-		}},
-		{"a token of a slot falls", "tokens", 1, func(h *hearing) {
-			h.permit(0, 1, 3, 0, 10, 50, 2)
-			h.permit(1, 1, 3, 0, 60, 70, 1)
-		}},
-		{"a slot above the limit of the caller", "limit", 1, func(h *hearing) { h.permit(0, 1, 50, 0, 10, 20, 1) }},
-		{"a slot above the limit that was set before", "limit", 1, func(h *hearing) {
-			h.resized(1, 2, 0, 10, "")
-			h.permit(1, 1, 2, 20, 30, 40, 1)
-		}},
-		{"a slot above a limit that was set meanwhile", "", 0, func(h *hearing) {
-			h.resized(1, 2, 0, 30, "")
-			h.permit(1, 1, 2, 20, 40, 50, 1)
-		}},
-		{"a slot below the limit that is being set", "", 0, func(h *hearing) {
-			h.resized(1, 2, 0, 10, "")
-			h.resized(2, 9, 20, 0, "")
-			h.permit(1, 1, 8, 30, 40, 50, 1)
-		}},
-		{"a slot of a limit that another has followed", "limit", 1, func(h *hearing) {
-			h.resized(1, 9, 0, 10, "")
-			h.resized(2, 2, 20, 30, "")
-			h.permit(1, 1, 8, 40, 50, 60, 1)
-		}},
-		{"a slot of a limit that failed to be set and may come later", "", 0, func(h *hearing) {
-			h.resized(1, 9, 0, 10, "in doubt")
-			h.resized(2, 2, 20, 30, "")
-			h.permit(1, 1, 8, 40, 50, 60, 1)
-		}},
-		{"a latch that opens with its last arrival", "", 0, func(h *hearing) {
-			for i := range 3 {
-				h.round(i, 10*i, "arriving", "", 10*i)
-			}
-			h.round(0, 21, "opened", "", 0)
-		}},
-		{"a latch that opens before", "opened early", 1, func(h *hearing) {
-			for i := range 3 {
-				h.round(i, 10*i, "arriving", "", 10*i)
-			}
-			h.round(0, 19, "opened", "", 0)
-		}},
-		{"a latch that is open for one alone", "not open", 1, func(h *hearing) {
-			for i := range 3 {
-				h.round(i, 10*i, "arriving", "", 10*i)
-			}
-			h.round(0, 30, "opened", "", 0)
-			h.round(1, 3500, "shut", "deadline", 0)
-		}},
-		{"a slot of a limit that was cleared", "", 0, func(h *hearing) {
-			h.resized(1, 2, 0, 10, "")
-			h.resized(2, 50, 20, 30, "")
-			h.permit(1, 1, 49, 40, 50, 60, 1)
-		}},
-		{"a latch that is deleted after it has opened", "", 0, func(h *hearing) {
-			for i := range 3 {
-				h.round(i, 10*i, "arriving", "", 10*i)
-			}
-			h.round(0, 30, "opened", "", 0)
-			h.round(2, 40, "deleting", "", 40)
-			h.round(1, 3500, "shut", "deadline", 0)
-		}},
-		{"a latch that is deleted and opens before its last arrival", "opened early", 1, func(h *hearing) {
-			h.round(0, 0, "arriving", "", 0)
-			h.round(2, 10, "deleting", "", 10)
-			h.round(1, 20, "arriving", "", 20)
-			h.round(1, 30, "opened", "", 20)
-		}},
-		{"a latch that was open for a moment when a waiter left", "", 0, func(h *hearing) {
-			for i := range 3 {
-				h.round(i, 10*i, "arriving", "", 10*i)
-			}
-			h.round(0, 3400, "opened", "", 0)
-			h.round(1, 3500, "shut", "deadline", 0)
-		}},
-	} {
-		t.Run(x.name, func(t *testing.T) {
-			h := newHearing(t)
-			h.zero -= int64(time.Minute) // it is over
-			x.history(h)
-			h.limited(judge.Now(), true)
-			h.openings(judge.Now(), true)
-			h.only(x.kind, x.n)
-		})
-	}
-}
-
-func (h *hearing) observes(ms int, token uint64, value string) {
-	e := appEvent{Kind: "observed", Attempt: 99, Token: token, Value: value}
-	if value == "" {
-		e.Text = "nobody"
-	}
-	h.tell(0, ms, e)
+	const all = "0 arriving 0, 1 arriving 10, 2 arriving 20, "
+	judged(t, []told{
+		{"two slots at the same time, and one slot twice in turn", "", "0.1 slot 0 0 10-50 1, 1.1 slot 1 0 10-50 1, 2.1 slot 0 0 60-70 2"},
+		{"two holders of a slot", "two holders", "0.1 slot 3 0 10-50 1, 1.1 slot 3 0 40-60 2"},
+		{"a token of a slot falls", "tokens", "0.1 slot 3 0 10-50 2, 1.1 slot 3 0 60-70 1"},
+		{"a slot above the limit of the caller", "limit", "0.1 slot 50 0 10-20 1"},
+		{"a slot above the limit that was set before", "limit", "0.1 limits 2 0-10, 1.1 slot 2 20 30-40 1"},
+		{"a slot above a limit that was set meanwhile", "", "0.1 limits 2 0-30, 1.1 slot 2 20 40-50 1"},
+		{"a slot below the limit that is being set", "", "0.1 limits 2 0-10, 0.2 limits 9 20-, 1.1 slot 8 30 40-50 1"},
+		{"a slot of a limit that another has followed", "limit", "0.1 limits 9 0-10, 0.2 limits 2 20-30, 1.1 slot 8 40 50-60 1"},
+		{"a slot of a limit that failed to be set and may come later", "",
+			"0.1 limits 9 0-10 in doubt, 0.2 limits 2 20-30, 1.1 slot 8 40 50-60 1"},
+		{"a latch that opens with its last arrival", "", all + "0 opened 21"},
+		{"a latch that opens before", "opened early", all + "0 opened 19"},
+		{"a latch that is open for one alone", "not open", all + "0 opened 30, 1 shut 3500"},
+		{"a slot of a limit that was cleared", "", "0.1 limits 2 0-10, 0.2 limits 50 20-30, 1.1 slot 49 40 50-60 1"},
+		{"a latch that is deleted after it has opened", "", all + "0 opened 30, 2 deleting 40, 1 shut 3500"},
+		{"a latch that is deleted and opens before its last arrival", "opened early",
+			"0 arriving 0, 2 deleting 10, 1 arriving 20, 1 opened 30"},
+		{"a latch that was open for a moment when a waiter left", "", all + "0 opened 3400, 1 shut 3500"},
+	}, func(h *hearing) {
+		h.limited(judge.Now(), true)
+		h.openings(judge.Now(), true)
+	})
 }
 
 func TestJudgeOfObservers(t *testing.T) {
-	for _, x := range []struct {
-		name, kind string
-		n          int
-		history    func(h *hearing)
-	}{
-		{"leaders one after the other, and one that comes back", "", 0, func(h *hearing) {
-			h.observes(10, 4, "a 1")
-			h.observes(20, 4, "a 3")
-			h.observes(30, 0, "")
-			h.observes(40, 4, "a 3")
-			h.observes(50, 7, "b 1")
-			h.observes(60, 0, "")
-			h.observes(70, 8, "c 1")
-		}},
-		{"a token that falls", "observer", 1, func(h *hearing) {
-			h.observes(10, 7, "b 1")
-			h.observes(20, 4, "a 9")
-		}},
-		{"a token that falls, with nobody in between", "observer", 1, func(h *hearing) {
-			h.observes(10, 7, "b 1")
-			h.observes(20, 0, "")
-			h.observes(30, 4, "a 9")
-		}},
-		{"an older value of one leader", "observer", 1, func(h *hearing) {
-			h.observes(10, 7, "b 2")
-			h.observes(20, 7, "b 1")
-		}},
-		{"the same value twice", "observer", 1, func(h *hearing) {
-			h.observes(10, 7, "b 2")
-			h.observes(20, 7, "b 2")
-		}},
-		{"nobody twice", "observer", 1, func(h *hearing) {
-			h.observes(10, 0, "")
-			h.observes(20, 0, "")
-		}},
-		{"a value that nobody has proclaimed", "observer", 1, func(h *hearing) { h.observes(10, 7, "b") }},
-		{"two leaders in one term", "two leaders", 1, func(h *hearing) {
-			h.observes(10, 7, "b 1")
-			h.observes(20, 7, "c 2")
-		}},
-		{"a leader that was told of another in its term", "two leaders", 1, func(h *hearing) {
-			h.tell(1, 0, appEvent{Kind: "grant", Attempt: 1, Token: 7, Owner: "x", Value: "c", Sort: leaderLock, Until: h.at(1000)})
-			h.observes(10, 7, "b 1")
-		}},
-	} {
-		t.Run(x.name, func(t *testing.T) {
-			h := newHearing(t)
-			x.history(h)
-			h.only(x.kind, x.n)
-		})
-	}
+	judged(t, []told{
+		{"leaders one after the other, and one that comes back", "",
+			"0 sees 10 4 a 1, 0 sees 20 4 a 3, 0 sees 30 0, 0 sees 40 4 a 3, 0 sees 50 7 b 1, 0 sees 60 0, 0 sees 70 8 c 1"},
+		{"a token that falls", "observer", "0 sees 10 7 b 1, 0 sees 20 4 a 9"},
+		{"a token that falls, with nobody in between", "observer", "0 sees 10 7 b 1, 0 sees 20 0, 0 sees 30 4 a 9"},
+		{"an older value of one leader", "observer", "0 sees 10 7 b 2, 0 sees 20 7 b 1"},
+		{"the same value twice", "observer", "0 sees 10 7 b 2, 0 sees 20 7 b 2"},
+		{"nobody twice", "observer", "0 sees 10 0, 0 sees 20 0"},
+		{"a value that nobody has proclaimed", "observer", "0 sees 10 7 b"},
+		{"two leaders in one term", "two leaders", "0 sees 10 7 b 1, 0 sees 20 7 c 2"},
+		{"a leader that was told of another in its term", "two leaders", "1.1 leads 7 c, 0 sees 10 7 b 1"},
+	}, nil)
 }
