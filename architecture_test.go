@@ -80,8 +80,7 @@ var onlyIn = map[string]string{"redlock -> node": "open.go", "redlock -> cluster
 func TestPackagesImportWhatArchitectureSays(t *testing.T) {
 	var below []string
 	for _, w := range walls {
-		p, err := build.ImportDir(filepath.FromSlash(w.pkg), 0)
-		require.NoError(t, err)
+		p := rt.Must(build.ImportDir(filepath.FromSlash(w.pkg), 0))(t)
 		var ours []string
 		for _, path := range p.Imports {
 			name, inside := strings.CutPrefix(path, module)
@@ -144,8 +143,7 @@ func TestWhatExclusionRestsOnFitsItsBudget(t *testing.T) {
 			if path.Base(folder) == "lua" || path.Base(folder) == "script" && folder != "redlock/internal/script" {
 				ext = ".lua"
 			}
-			text, err := os.ReadFile(filepath.Join(filepath.FromSlash(folder), name+ext))
-			require.NoError(t, err)
+			text := rt.Must(os.ReadFile(filepath.Join(filepath.FromSlash(folder), name+ext)))(t)
 			perFolder[folder] += bytes.Count(text, []byte("\n"))
 		}
 		sum += perFolder[folder]

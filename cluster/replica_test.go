@@ -24,8 +24,7 @@ func startPair(t *testing.T) (master, replica *redistest.Real) {
 	t.Helper()
 	rt.Needs(t)
 	run := func(args ...string) *redistest.Real {
-		r, err := redistest.StartReal(t.Context(), redistest.RealConfig{Args: append(args, "--repl-diskless-sync-delay", "0")})
-		require.NoError(t, err)
+		r := rt.Must(redistest.StartReal(t.Context(), redistest.RealConfig{Args: append(args, "--repl-diskless-sync-delay", "0")}))(t)
 		t.Cleanup(func() { require.NoError(t, r.Close()) })
 		return r
 	}

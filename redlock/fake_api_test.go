@@ -969,8 +969,7 @@ func TestMemberThatIsListedTwiceVotesOnce(t *testing.T) {
 	redlock.Bubble(t, 2, func(t *testing.T, cluster *redistest.Cluster) {
 		var members []member.Member
 		for i, s := range []redistest.Server{cluster.Servers[0], cluster.Servers[1], cluster.Servers[1]} {
-			n, err := node.New(node.Config{Network: "tcp", Addr: fmt.Sprintf("member%d:1", i), Dialer: s.Path(), Scripts: redlock.Scripts()})
-			require.NoError(t, err)
+			n := rt.Must(node.New(node.Config{Network: "tcp", Addr: fmt.Sprintf("member%d:1", i), Dialer: s.Path(), Scripts: redlock.Scripts()}))(t)
 			members = append(members, n)
 		}
 		c := rt.Must(redlock.New(members))(t)

@@ -107,8 +107,7 @@ func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 			},
 		}
 		for call, f := range calls {
-			err := f()
-			require.ErrorContains(t, err, ": no answer within 200ms (MemberTimeout)", call)
+			require.ErrorContains(t, f(), ": no answer within 200ms (MemberTimeout)", call)
 			time.Sleep(5 * time.Second)
 		}
 		rt.Says(t, l.Unlock(t.Context()), redlock.ErrInDoubt, "no answer within 200ms (MemberTimeout)")

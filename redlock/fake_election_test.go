@@ -138,8 +138,7 @@ const recordOf, observersOf = "redquorum:e1:{boss}", "redquorum:eo:{boss}"
 
 func leads(t testing.TB, p anyClient) string {
 	t.Helper()
-	l, err := p.Election("boss").Leader(t.Context())
-	require.NoError(t, err)
+	l := rt.Must(p.Election("boss").Leader(t.Context()))(t)
 	if l.None {
 		return "-"
 	}

@@ -489,8 +489,7 @@ func TestMultiReenters(t *testing.T) {
 func TestMultiThatEndsLeavesALeaseToItsOtherUsers(t *testing.T) {
 	withOne(t, 3, func(t *testing.T, d *redlocktest.Deployment, p *caller) {
 		b := p.Hold(t, "b", redlock.As("me"), redlock.AutoRenew(9*time.Second))
-		leases, err := p.Multi([]string{"a", "b"}, redlock.As("me"), redlock.AutoRenew(9*time.Second)).Lock(t.Context())
-		require.NoError(t, err)
+		leases := rt.Must(p.Multi([]string{"a", "b"}, redlock.As("me"), redlock.AutoRenew(9*time.Second)).Lock(t.Context()))(t)
 		require.NoError(t, rt.Err(p.ForceUnlock(t.Context(), "a")))
 		<-leases.Done()
 		time.Sleep(time.Minute)

@@ -290,8 +290,7 @@ func TestRejoinByAnEndedGenerationDoesNotCount(t *testing.T) {
 				return 0, false, member.Answered
 			}
 			silent := func(string) (int64, bool, member.Outcome) { return 0, false, member.Unknown }
-			l, err := agedClient(t, &ended, has, lost, silent).Mutex("k", redlock.TTL(10*time.Second)).Lock(t.Context())
-			require.NoError(t, err)
+			l := rt.Must(agedClient(t, &ended, has, lost, silent).Mutex("k", redlock.TTL(10*time.Second)).Lock(t.Context()))(t)
 			time.Sleep(time.Second)
 			until := l.ValidUntil()
 			ended = true

@@ -238,8 +238,7 @@ func TestHeartbeatsOfAwaitReadAllWatchesSeldom(t *testing.T) {
 		p := newLatchSite(newScripted(t, server), nil)
 		beat := func() {
 			for i := range waiters {
-				_, err := p.run(p.latch.Await(nil, p.terms("1", "2"), script.OwnerOf("AAAA", uint64(i)), time.Minute))
-				require.NoError(t, err)
+				require.NoError(t, rt.Err(p.run(p.latch.Await(nil, p.terms("1", "2"), script.OwnerOf("AAAA", uint64(i)), time.Minute))))
 			}
 		}
 		beat()

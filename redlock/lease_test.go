@@ -119,8 +119,7 @@ func TestLeaseThatEndsWhileItIsGivenBackLeavesNothing(t *testing.T) {
 	Bubble(t, 3, func(t *testing.T, cluster *redistest.Cluster) {
 		var members []member.Member
 		for _, s := range cluster.Servers {
-			n, err := node.New(Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Path()}))
-			require.NoError(t, err)
+			n := rt.Must(node.New(Config{}.withDefaults().node(node.Config{Network: "tcp", Addr: s.Addr(), Dialer: s.Path()})))(t)
 			members = append(members, n)
 		}
 		last := &before{Member: members[2], script: script.Rejoin}

@@ -50,8 +50,7 @@ func TestChildProcess(t *testing.T) {
 	}()
 	var o orders
 	require.NoError(t, json.Unmarshal([]byte(text), &o))
-	c, err := redlock.OpenWith(t.Context(), o.URLs, redlock.WithConfig(redlock.Config{FreshMembers: true, RestartGuard: redlock.GuardOff}))
-	require.NoError(t, err)
+	c := rt.Must(redlock.OpenWith(t.Context(), o.URLs, redlock.WithConfig(redlock.Config{FreshMembers: true, RestartGuard: redlock.GuardOff})))(t)
 	for out := json.NewEncoder(os.Stdout); ; {
 		require.NoError(t, o.look(c, out))
 	}

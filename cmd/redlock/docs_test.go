@@ -281,8 +281,7 @@ func TestImporterGetsFiveModules(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "./redlock", "./fence/...")
 	list.Dir = repository
 	list.Env = append(os.Environ(), "GOWORK=off")
-	out, err := list.Output()
-	require.NoError(t, err)
+	out := rt.Must(list.Output())(t)
 	modules := strings.Fields(string(out))
 	slices.Sort(modules)
 	modules = slices.Compact(modules)

@@ -141,8 +141,7 @@ func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 		t.Skip(err)
 	}
 	ctx := t.Context()
-	s, err := redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, Replicas: 1, NodeTimeout: 20 * time.Second})
-	require.NoError(t, err)
+	s := rt.Must(redistest.StartSharded(ctx, redistest.ShardedConfig{Masters: 2, Replicas: 1, NodeTimeout: 20 * time.Second}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	masters, replicas := s.Servers[:2], s.Servers[2:]
 	const options = unhurried + "&failover_lag=20s"

@@ -31,8 +31,7 @@ func queued(t *testing.T, c *redlock.Client, key string) {
 
 func holding(t *testing.T, urls []string, key string) (*redlock.Client, *redlock.Lease) {
 	t.Helper()
-	client, err := redlock.Open(t.Context(), urls, redlock.Config{MemberTimeout: patience, DialTimeout: patience, MaxTTL: 5 * time.Minute})
-	require.NoError(t, err)
+	client := rt.Must(redlock.Open(t.Context(), urls, redlock.Config{MemberTimeout: patience, DialTimeout: patience, MaxTTL: 5 * time.Minute}))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client, rt.Must(client.Mutex(key).Lock(t.Context()))(t)
 }

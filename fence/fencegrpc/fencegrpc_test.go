@@ -58,8 +58,7 @@ func start(t *testing.T, guard fence.AtomicGuard, options ...grpc.DialOption) (*
 	t.Cleanup(server.Stop)
 	options = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(UnaryClient()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) })}, options...)
-	conn, err := grpc.NewClient("passthrough:///test", options...)
-	require.NoError(t, err)
+	conn := rt.Must(grpc.NewClient("passthrough:///test", options...))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return s, conn
 }

@@ -42,8 +42,7 @@ func open(t testing.TB, cluster *redistest.Cluster, configure func(*redlock.Conf
 	t.Helper()
 	var config redlock.Config
 	configure(&config)
-	c, err := redlock.Open(t.Context(), cluster.URLs(), config)
-	require.NoError(t, err)
+	c := rt.Must(redlock.Open(t.Context(), cluster.URLs(), config))(t)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

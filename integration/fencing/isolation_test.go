@@ -137,8 +137,7 @@ func (d *database) play(t *testing.T, db *sql.DB, g sqlHolders, resource string,
 	switch order {
 	case "claim, begin, enter, read":
 		require.NoError(t, tx.enter(ctx, resource, 34))
-		value, err = tx.read(ctx, resource)
-		require.NoError(t, err)
+		value = rt.Must(tx.read(ctx, resource))(t)
 		if d.dialect == fencesql.SQLite {
 			late = fence.ErrStale // 33 would wait for the one writer
 		} else {

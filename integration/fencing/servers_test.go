@@ -180,8 +180,7 @@ func (d *database) guard(t testing.TB, db *sql.DB, options ...fencesql.Option) *
 		statements = append(statements, "CREATE TRIGGER IF NOT EXISTS raised BEFORE INSERT ON busy WHEN NEW.id < 0 BEGIN SELECT RAISE(ROLLBACK, 'raised'); END")
 	}
 	for _, s := range statements {
-		_, err := db.ExecContext(t.Context(), s)
-		require.NoError(t, err)
+		require.NoError(t, rt.Err(db.ExecContext(t.Context(), s)))
 	}
 	return g
 }

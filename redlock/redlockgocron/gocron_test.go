@@ -130,8 +130,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 	require.PanicsWithValue(t, "redlockgocron: nil election", func() { NewElector(nil) })
 	require.PanicsWithValue(t, "redlockgocron: AtLeast(-1s): it must not be negative", func() { AtLeast(-time.Second) })
 	synctest.Test(t, func(t *testing.T) {
-		l, err := NewLocker(redlocktest.New(t, 1).Client, nil, AtLeast(0), LockOptions(nil)).Lock(t.Context(), "nightly")
-		require.NoError(t, err)
+		l := rt.Must(NewLocker(redlocktest.New(t, 1).Client, nil, AtLeast(0), LockOptions(nil)).Lock(t.Context(), "nightly"))(t)
 		require.NoError(t, l.Unlock(t.Context()))
 	})
 }
@@ -200,8 +199,7 @@ func TestLeastTimeIsOneThatMembersKeep(t *testing.T) {
 		require.NoError(t, lease.Unlock(t.Context()))
 
 		// A shorter lease is made long enough before the job begins.
-		l, err := NewLocker(c, AtLeast(2*time.Minute), LockOptions(redlock.TTL(10*time.Second))).Lock(t.Context(), "nightly")
-		require.NoError(t, err)
+		l := rt.Must(NewLocker(c, AtLeast(2*time.Minute), LockOptions(redlock.TTL(10*time.Second))).Lock(t.Context(), "nightly"))(t)
 		require.Greater(t, rt.Must(c.Inspect(t.Context(), "nightly"))(t).Members[0].Votes[0].TTL, 20*time.Second)
 		require.NoError(t, l.Unlock(t.Context()))
 	})

@@ -94,8 +94,7 @@ var clients = map[string]func(t *testing.T, s redistest.Server) fenceredis.Eval{
 		return Valkey(client)
 	},
 	"radix": func(t *testing.T, s redistest.Server) fenceredis.Eval {
-		client, err := radix.PoolConfig{Dialer: radix.Dialer{Protocol: "3", NetDialer: s.Dialer()}}.New(t.Context(), "tcp", s.Addr())
-		require.NoError(t, err)
+		client := rt.Must(radix.PoolConfig{Dialer: radix.Dialer{Protocol: "3", NetDialer: s.Dialer()}}.New(t.Context(), "tcp", s.Addr()))(t)
 		t.Cleanup(func() { _ = client.Close() })
 		return Radix(client)
 	},
