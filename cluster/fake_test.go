@@ -97,9 +97,7 @@ func (f *fake) accept(wg *sync.WaitGroup) {
 			wg.Go(func() { <-*mute; _ = c.Close() })
 			continue
 		}
-		f.mu.Lock()
-		f.conns = append(f.conns, c)
-		f.mu.Unlock()
+		rt.Locked(&f.mu, func() { f.conns = append(f.conns, c) })
 		wg.Go(func() { f.serve(c) })
 	}
 }
@@ -217,15 +215,11 @@ func (fs *fakes) shards() string {
 }
 
 func (f *fake) says(reply func(cmd string, asking bool) string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.reply = reply
+	rt.Locked(&f.mu, func() { f.reply = reply })
 }
 
 func (f *fake) commands() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.got)
+	return rt.Under(&f.mu, func() []string { return slices.Clone(f.got) })
 }
 
 func (fs *fakes) connect(seeds ...string) *cluster {
@@ -361,11 +355,7 @@ func (fs *fakes) moved(slot uint16, to int) string {
 	return fmt.Sprintf("-MOVED %d %s\r\n", slot, fs.masters[to].addr())
 }
 
-func (fs *fakes) grant(ranges ...[]uint16) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	fs.ranges = ranges
-}
+func (fs *fakes) grant(ranges ...[]uint16) { rt.Locked(&fs.mu, func() { fs.ranges = ranges }) }
 
 // Whoever compares members needs them all: each connection that a slot may be answered on.
 func TestProcessesOfAClusterAreThoseOfItsMasters(t *testing.T) {
@@ -662,9 +652,7 @@ func TestMastersComeAndGo(t *testing.T) {
 		becomes(t, "they have gone", func() bool { return len(cl.table.Load().masters) == 2 })
 		fs.settle(cl)
 		submit(cl, 6000, "y").answered(t)
-		cl.mu.Lock()
-		require.Len(t, cl.masters, 1)
-		cl.mu.Unlock()
+		rt.Locked(&cl.mu, func() { require.Len(t, cl.masters, 1) })
 	}
 }
 

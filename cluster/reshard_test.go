@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/redlocktest"
 	"github.com/redquorum/redquorum/slot"
@@ -41,9 +42,7 @@ func (c *contest) run(ctx context.Context, client *redlock.Client, name string) 
 		before := c.grants.Load()
 		lease, err := client.Mutex(name).Lock(ctx)
 		passed := c.grants.Load() - before
-		c.mu.Lock()
-		c.passed = max(c.passed, passed)
-		c.mu.Unlock()
+		rt.Locked(&c.mu, func() { c.passed = max(c.passed, passed) })
 		if err != nil {
 			if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 				c.note(fmt.Errorf("lock: %w", err))
@@ -78,11 +77,7 @@ func (c *contest) run(ctx context.Context, client *redlock.Client, name string) 
 	}
 }
 
-func (c *contest) note(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.errs = append(c.errs, err)
-}
+func (c *contest) note(err error) { rt.Locked(&c.mu, func() { c.errs = append(c.errs, err) }) }
 
 // safe says what must never be, whatever callers see.
 func (c *contest) safe(t *testing.T) {

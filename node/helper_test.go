@@ -205,9 +205,7 @@ func (f *fake) answer(id int64, args []string) string {
 	case args[0] == "HELLO":
 		return "%1\r\n$5\r\nproto\r\n:3\r\n"
 	}
-	f.mu.Lock()
-	f.log = append(f.log, strings.Join(args, " "))
-	f.mu.Unlock()
+	rt.Locked(&f.mu, func() { f.log = append(f.log, strings.Join(args, " ")) })
 	return ":1\r\n"
 }
 
@@ -223,16 +221,10 @@ func (f *fake) cut() {
 	}
 }
 
-func (f *fake) set(edit func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	edit()
-}
+func (f *fake) set(edit func()) { rt.Locked(&f.mu, edit) }
 
 func (f *fake) commands() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return append([]string(nil), f.log...)
+	return rt.Under(&f.mu, func() []string { return append([]string(nil), f.log...) })
 }
 
 // silence has the server answer nothing from now on, or everything again.
@@ -258,16 +250,12 @@ func (f *fake) expect(t *testing.T, what string, want ...string) {
 
 // dialled is when the server was dialled.
 func (f *fake) dialled() []time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.dials)
+	return rt.Under(&f.mu, func() []time.Time { return slices.Clone(f.dials) })
 }
 
 // subscribers are the connections that have subscribed.
 func (f *fake) subscribers() []int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.subscribed)
+	return rt.Under(&f.mu, func() []int64 { return slices.Clone(f.subscribed) })
 }
 
 // says answers each command of a name, or of two words, with a text, and all others as usual.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/guard"
 )
@@ -23,27 +24,19 @@ type pushLog struct {
 }
 
 func (l *pushLog) Push(msg []byte, st member.State, _ time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pushes = append(l.pushes, string(msg))
+	rt.Locked(&l.mu, func() { l.pushes = append(l.pushes, string(msg)) })
 }
 
 func (l *pushLog) Changed(st member.State) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.states = append(l.states, st)
+	rt.Locked(&l.mu, func() { l.states = append(l.states, st) })
 }
 
 func (l *pushLog) messages() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.pushes)
+	return rt.Under(&l.mu, func() []string { return slices.Clone(l.pushes) })
 }
 
 func (l *pushLog) changes() []member.State {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Clone(l.states)
+	return rt.Under(&l.mu, func() []member.State { return slices.Clone(l.states) })
 }
 
 // picture shows the changes as "UI" for Up and Inbox, "U-" and so on.

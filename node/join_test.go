@@ -649,9 +649,7 @@ func underKills(t *testing.T, callers, each int) {
 				default:
 					assert.Equal(t, alone, got)
 				}
-				mu.Lock()
-				outcomes[how]++
-				mu.Unlock()
+				rt.Locked(&mu, func() { outcomes[how]++ })
 			}
 		})
 	}

@@ -76,11 +76,7 @@ func (l *logBuffer) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+func (l *logBuffer) String() string { return rt.Under(&l.mu, func() string { return l.b.String() }) }
 
 func TestPredecessorsAreKilledOnlyInTheSameProcess(t *testing.T) {
 	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {

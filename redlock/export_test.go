@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
@@ -94,9 +95,7 @@ func DefaultConfig() Config { return Config{}.withDefaults() }
 
 // KeeperLooks is when the keeper of a client looks again; zero: when it is woken.
 func KeeperLooks(c *Client) time.Time {
-	c.keeper.mu.Lock()
-	defer c.keeper.mu.Unlock()
-	return c.keeper.armed
+	return rt.Under(&c.keeper.mu, func() time.Time { return c.keeper.armed })
 }
 
 func KeeperDone(c *Client) <-chan struct{} { return c.keeper.done }

@@ -45,9 +45,7 @@ func observing(ctx context.Context, p anyClient) *audience {
 	go func() {
 		defer close(a.done)
 		for l := range p.Election("boss").Observe(ctx) {
-			a.mu.Lock()
-			a.told, a.heard, a.at = append(a.told, l), l, append(a.at, time.Now())
-			a.mu.Unlock()
+			rt.Locked(&a.mu, func() { a.told, a.heard, a.at = append(a.told, l), l, append(a.at, time.Now()) })
 		}
 	}()
 	return a
@@ -70,16 +68,10 @@ func (a *audience) words() string {
 	return strings.Join(out, " ")
 }
 
-func (a *audience) value() []byte {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.heard.Value
-}
+func (a *audience) value() []byte { return rt.Under(&a.mu, func() []byte { return a.heard.Value }) }
 
 func (a *audience) last() time.Time {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.at[len(a.at)-1]
+	return rt.Under(&a.mu, func() time.Time { return a.at[len(a.at)-1] })
 }
 
 // observed runs a test with an observer on a client of its own. The observer has left when the test
@@ -572,9 +564,7 @@ func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
 				case <-time.After(time.Second):
 				}
 			}
-			mu.Lock()
-			running--
-			mu.Unlock()
+			rt.Locked(&mu, func() { running-- })
 			return ctx.Err()
 		}
 		var wg sync.WaitGroup
@@ -590,17 +580,13 @@ func TestRunLeadsAgainAndNeverTwice(t *testing.T) {
 		require.NoError(t, rt.Err(q.ForceUnlock(t.Context(), "boss")))
 		m := campaign(t, q, "q")
 		time.Sleep(20 * time.Second)
-		mu.Lock()
-		require.Equal(t, 1, terms, "the others wait for the one that does not stop")
-		mu.Unlock()
+		rt.Locked(&mu, func() { require.Equal(t, 1, terms, "the others wait for the one that does not stop") })
 		require.Contains(t, []string{"q", "- q"}, a.words())
 		close(stubborn)
 		time.Sleep(5 * time.Second)
 		unlock(t, m)
 		time.Sleep(10 * time.Second)
-		mu.Lock()
-		require.GreaterOrEqual(t, terms, 8, "again and again")
-		mu.Unlock()
+		rt.Locked(&mu, func() { require.GreaterOrEqual(t, terms, 8, "again and again") })
 		require.Equal(t, "p", string(a.value()))
 		cancel()
 		wg.Wait()

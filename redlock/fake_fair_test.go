@@ -37,9 +37,7 @@ func (q *turns) call(p anyClient, who string, opts ...redlock.LockOption) {
 			q.t.Error(err)
 			return
 		}
-		q.mu.Lock()
-		q.who = append(q.who, who)
-		q.mu.Unlock()
+		rt.Locked(&q.mu, func() { q.who = append(q.who, who) })
 		time.Sleep(time.Millisecond)
 		if err := l.Unlock(context.Background()); err != nil {
 			q.t.Error(err)

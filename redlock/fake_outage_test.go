@@ -108,9 +108,7 @@ func keepsContending(ctx context.Context, ref *referee, all []*redlock.Peer) (wa
 						err = l.Unlock(context.WithoutCancel(ctx))
 					}
 					if err != nil && ctx.Err() == nil {
-						mu.Lock()
-						errs = append(errs, err)
-						mu.Unlock()
+						rt.Locked(&mu, func() { errs = append(errs, err) })
 						time.Sleep(10 * time.Millisecond)
 					}
 				}

@@ -236,9 +236,7 @@ func (s *swarm) run() {
 		}
 	}
 	s.chaos(s.random(1000))
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
+	rt.Locked(&s.mu, func() { s.over = true })
 	s.wg.Wait()
 
 	// Quiet again: everybody gets each lock once more.
@@ -300,9 +298,7 @@ func (s *swarm) onceMore(p *redlock.Peer, i int, name string) {
 		return
 	}
 	s.entered(i, l, floor, floors)
-	s.mu.Lock()
-	s.waitedMS = max(s.waitedMS, time.Since(start).Milliseconds())
-	s.mu.Unlock()
+	rt.Locked(&s.mu, func() { s.waitedMS = max(s.waitedMS, time.Since(start).Milliseconds()) })
 	if err := l.Unlock(ctx); err != nil {
 		s.book.bad("after the faults: client %d: %v", i, err)
 	}
@@ -318,17 +314,9 @@ func (s *swarm) entered(i int, l *redlock.Lease, least floor, slots []floor) {
 
 func (s *swarm) wrong() []string { return s.book.verdict() }
 
-func (s *swarm) ended() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.over
-}
+func (s *swarm) ended() bool { return rt.Under(&s.mu, func() bool { return s.over }) }
 
-func (s *swarm) came(way int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ways[way]++
-}
+func (s *swarm) came(way int) { rt.Locked(&s.mu, func() { s.ways[way]++ }) }
 
 // check books an error that is none of the documented ones, or that names an owner.
 func (s *swarm) check(err error, allowed ...error) {
@@ -403,9 +391,7 @@ func (s *swarm) caller(p *redlock.Peer, i int, random *rand.Rand) {
 		if random.IntN(5) == 0 {
 			get = try
 		}
-		s.mu.Lock()
-		s.calls++
-		s.mu.Unlock()
+		rt.Locked(&s.mu, func() { s.calls++ })
 		if set != nil {
 			try := random.IntN(5) == 0
 			s.callSet(ctx, i, p.Multi(set, opts...), set, way, try, random, append(allowed, redlock.ErrLost)) // the third loss of a lease in hand
@@ -534,9 +520,7 @@ func (s *swarm) chaos(random *rand.Rand) {
 		if s.kind == sceneCalm {
 			continue
 		}
-		s.mu.Lock()
-		s.faults++
-		s.mu.Unlock()
+		rt.Locked(&s.mu, func() { s.faults++ })
 		i, d := random.IntN(s.members), 1+upTo(random, 900*time.Millisecond)
 		later := func(f func()) { mending.Go(func() { time.Sleep(d); f() }) }
 		c := random.IntN(len(s.peers))
@@ -595,9 +579,7 @@ func (s *swarm) chaos(random *rand.Rand) {
 				server.Kill()
 				later(func() {
 					_ = server.Restart(true)
-					mu.Lock()
-					down[i] = false
-					mu.Unlock()
+					rt.Locked(&mu, func() { down[i] = false })
 				})
 			}
 			mu.Unlock()
@@ -666,9 +648,7 @@ func (s *swarm) forget(random *rand.Rand, n int) bool {
 		server, way := s.cluster.Servers[i], random.IntN(4)
 		pause := 1 + upTo(random, 500*time.Millisecond)
 		s.book.event("member %d forgets, way %d", i, way)
-		s.mu.Lock()
-		s.forgot++
-		s.mu.Unlock()
+		rt.Locked(&s.mu, func() { s.forgot++ })
 		if way == 0 && !s.answers(server) {
 			way = 1 // it is paused
 		}
@@ -754,9 +734,7 @@ func (b *ledger) permitted(client int, l *redlock.Lease, least []floor) {
 }
 
 func (b *ledger) event(format string, args ...any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.eventLocked(format, args...)
+	rt.Locked(&b.mu, func() { b.eventLocked(format, args...) })
 }
 
 func (b *ledger) eventLocked(format string, args ...any) {
@@ -764,9 +742,7 @@ func (b *ledger) eventLocked(format string, args ...any) {
 }
 
 func (b *ledger) bad(format string, args ...any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.badLocked(format, args...)
+	rt.Locked(&b.mu, func() { b.badLocked(format, args...) })
 }
 
 func (b *ledger) badLocked(format string, args ...any) {
@@ -781,9 +757,7 @@ type floor struct{ any, written uint64 }
 
 // floor is that of what was granted so far.
 func (b *ledger) floor(name string) floor {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.pages[name].greatest
+	return rt.Under(&b.mu, func() floor { return b.pages[name].greatest })
 }
 
 func (b *ledger) granted(client int, l *redlock.Lease, least floor) {
@@ -934,9 +908,7 @@ func (b *ledger) close() {
 }
 
 func (b *ledger) verdict() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.faulty)
+	return rt.Under(&b.mu, func() []string { return slices.Clone(b.faulty) })
 }
 
 // sorted is the history; what happened at one instant is in the order of its text.

@@ -39,9 +39,7 @@ func TestClientsAreServedInOrderOfArrival(t *testing.T) {
 		for i, p := range all[1:] {
 			wg.Go(func() {
 				l := p.Lock(t, "k")
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
+				rt.Locked(&mu, func() { order = append(order, i) })
 				time.Sleep(3 * time.Millisecond)
 				_ = l.Unlock(t.Context())
 			})
@@ -65,9 +63,7 @@ func TestProcessesAlternateHoweverManyCallersEachHas(t *testing.T) {
 			for range callers {
 				wg.Go(func() {
 					l := all[i].Lock(t, "k")
-					mu.Lock()
-					order = append(order, i)
-					mu.Unlock()
+					rt.Locked(&mu, func() { order = append(order, i) })
 					time.Sleep(3 * time.Millisecond)
 					_ = l.Unlock(t.Context())
 				})

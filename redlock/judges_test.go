@@ -87,11 +87,7 @@ func (r *referee) ends(name string, next int) {
 	r.wrong = append(append(r.wrong, overlaps...), regressions...)
 }
 
-func (r *referee) grants() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.count
-}
+func (r *referee) grants() int { return rt.Under(&r.mu, func() int { return r.count }) }
 
 func (r *referee) verdict(t testing.TB) {
 	t.Helper()
@@ -121,15 +117,11 @@ func (tr *tracer) CallStart(ctx context.Context, e redlock.CallStart) context.Co
 }
 
 func (tr *tracer) CallEnd(_ context.Context, e redlock.CallEnd) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.ends = append(tr.ends, e)
+	rt.Locked(&tr.mu, func() { tr.ends = append(tr.ends, e) })
 }
 
 func (tr *tracer) Lost(e *redlock.LostError) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.lost = append(tr.lost, e)
+	rt.Locked(&tr.mu, func() { tr.lost = append(tr.lost, e) })
 }
 
 func (tr *tracer) Released(e redlock.Released) {
@@ -138,11 +130,7 @@ func (tr *tracer) Released(e redlock.Released) {
 	tr.released = append(tr.released, fmt.Sprint(e.Kind, " ", e.Key, " ", e.Err))
 }
 
-func (tr *tracer) Renewed(redlock.LockName, bool) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.renewed++
-}
+func (tr *tracer) Renewed(redlock.LockName, bool) { rt.Locked(&tr.mu, func() { tr.renewed++ }) }
 
 func (tr *tracer) Member(name string, up bool, _ error) {
 	tr.mu.Lock()
@@ -151,16 +139,10 @@ func (tr *tracer) Member(name string, up bool, _ error) {
 }
 
 func (tr *tracer) losses() []*redlock.LostError {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return tr.lost
+	return rt.Under(&tr.mu, func() []*redlock.LostError { return tr.lost })
 }
 
-func (tr *tracer) renewals() int {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	return tr.renewed
-}
+func (tr *tracer) renewals() int { return rt.Under(&tr.mu, func() int { return tr.renewed }) }
 
 func (tr *tracer) last() redlock.CallEnd {
 	tr.mu.Lock()

@@ -95,9 +95,7 @@ func (m *renewals) State() member.State {
 }
 
 func (m *renewals) all() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.calls)
+	return rt.Under(&m.mu, func() []string { return slices.Clone(m.calls) })
 }
 
 func (m *renewals) Submit(c *member.Call) {
@@ -110,9 +108,7 @@ func (m *renewals) Submit(c *member.Call) {
 		for i := range n {
 			call += " " + words[8+2*i]
 		}
-		m.mu.Lock()
-		m.calls = append(m.calls, call)
-		m.mu.Unlock()
+		rt.Locked(&m.mu, func() { m.calls = append(m.calls, call) })
 		r.Int = 2 // another kind's yes
 		r = member.Reply{Kind: '*', Elems: slices.Repeat([]member.Reply{r}, n)}
 	}
@@ -156,9 +152,7 @@ func TestCloseWaitsForTheReleaseThatFollowsAnAdoption(t *testing.T) {
 		closed := make(chan error, 1)
 		nobody := func(string) {}
 		last := refuses{&renewals{}, func(op string) {
-			mu.Lock()
-			calls = append(calls, op)
-			mu.Unlock()
+			rt.Locked(&mu, func() { calls = append(calls, op) })
 			if op == "adopt" {
 				go func() { closed <- c.Close() }()
 				time.Sleep(closeWithin / 10)
@@ -212,12 +206,8 @@ func TestContextEndsSoonAfterASuspendWhateverOtherLeasesDo(t *testing.T) {
 	done := l.Done()
 	require.NoError(t, rt.Err(c.Mutex("younger", TTL(2*time.Second)).Lock(t.Context())))
 	// What a suspend of a minute does: the lease ended long ago on the wall clock, and is to end on the other one.
-	l.mu.Lock()
-	l.term = core.ProbeTerm(apartBy(l.term.Until(), 0, -time.Minute), time.Time{}, 0)
-	l.mu.Unlock()
-	c.keeper.mu.Lock()
-	c.keeper.wall = apartBy(time.Now(), 0, -time.Minute)
-	c.keeper.mu.Unlock()
+	rt.Locked(&l.mu, func() { l.term = core.ProbeTerm(apartBy(l.term.Until(), 0, -time.Minute), time.Time{}, 0) })
+	rt.Locked(&c.keeper.mu, func() { c.keeper.wall = apartBy(time.Now(), 0, -time.Minute) })
 	start := time.Now()
 	select {
 	case <-done:
@@ -304,9 +294,7 @@ type slowToRejoin struct {
 }
 
 func (m *slowToRejoin) Submit(c *member.Call) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.open = append(m.open, c)
+	rt.Locked(&m.mu, func() { m.open = append(m.open, c) })
 }
 
 // A client may hold thousands of leases when a member votes again, whose queue renewals need as well.

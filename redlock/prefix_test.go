@@ -205,9 +205,7 @@ type tracerOfNames struct {
 }
 
 func (tr *tracerOfNames) note(name string) {
-	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	tr.names = append(tr.names, name)
+	rt.Locked(&tr.mu, func() { tr.names = append(tr.names, name) })
 }
 
 func (tr *tracerOfNames) all() []string {

@@ -59,9 +59,7 @@ func (r *rotation) connections(i int) (n int) {
 }
 
 func (r *rotation) gives(i int, password string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.passwords[r.cluster.Servers[i].Addr()] = password
+	rt.Locked(&r.mu, func() { r.passwords[r.cluster.Servers[i].Addr()] = password })
 }
 
 // askedAgain waits until the provider was asked so often after a change, and until all members vote.

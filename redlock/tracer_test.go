@@ -314,9 +314,7 @@ type kindListener struct {
 }
 
 func (k *kindListener) hear(event string, kind redlock.Kind) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.heard[event] = kind
+	rt.Locked(&k.mu, func() { k.heard[event] = kind })
 }
 
 func (k *kindListener) CallStart(ctx context.Context, e redlock.CallStart) context.Context {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/judge"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/timeline"
 )
 
@@ -298,9 +299,7 @@ func (j *appJudge) server(m int, begins bool) {
 }
 
 func (j *appJudge) path(seat, m int, begins bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.seats[seat].paths[m].turn(begins)
+	rt.Locked(&j.mu, func() { j.seats[seat].paths[m].turn(begins) })
 }
 
 func (s *spell) turn(begins bool) {
@@ -627,11 +626,7 @@ func (j *appJudge) hear(process int, e appEvent) {
 	}
 }
 
-func (j *appJudge) reborn(m int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.restarted[m] = judge.Now()
-}
+func (j *appJudge) reborn(m int) { rt.Locked(&j.mu, func() { j.restarted[m] = judge.Now() }) }
 
 // votesAgain looks at a vote that a client has again: a member that was restarted is silent for the longest lease that its
 // former process may have voted for, and so for those of this client.

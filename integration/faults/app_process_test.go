@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/judge"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 )
 
@@ -306,9 +307,7 @@ func (s *seat) close() {
 	s.app.say(appEvent{Kind: "closing", Seat: s.Seat, Client: n, At: began})
 	_ = c.Close()
 	s.app.say(appEvent{Kind: "closed", Seat: s.Seat, Client: n, Since: began, Number: opened})
-	s.mu.Lock()
-	s.c = nil
-	s.mu.Unlock()
+	rt.Locked(&s.mu, func() { s.c = nil })
 }
 
 func (s *seat) turns(ctx context.Context) {
@@ -318,9 +317,7 @@ func (s *seat) turns(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case x := <-s.told:
-			s.mu.Lock()
-			s.shut = x.Do == "close"
-			s.mu.Unlock()
+			rt.Locked(&s.mu, func() { s.shut = x.Do == "close" })
 			if x.Do == "close" {
 				s.close()
 			} else {

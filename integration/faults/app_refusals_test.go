@@ -256,11 +256,7 @@ func (j *appJudge) refuses(members []int, x appRefusal) {
 	}
 }
 
-func (j *appJudge) accepts(m int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.refused[m].to = judge.Now()
-}
+func (j *appJudge) accepts(m int) { rt.Locked(&j.mu, func() { j.refused[m].to = judge.Now() }) }
 
 func (j *appJudge) feels(e appEvent) {
 	j.kinds[e.Text] += int(e.Token)

@@ -146,9 +146,7 @@ func (r *appRun) spawn(place int) {
 	out := rt.Must(p.cmd.StdoutPipe())(r.t)
 	r.j.fresh(p.number, p.seats)
 	require.NoError(r.t, p.cmd.Start())
-	r.mu.Lock()
-	r.slots[place] = p
-	r.mu.Unlock()
+	rt.Locked(&r.mu, func() { r.slots[place] = p })
 	go func() { // ends with the process
 		defer close(p.ended)
 		lines := bufio.NewScanner(out)
@@ -168,9 +166,7 @@ func (r *appRun) hear(p *appProcess, e appEvent) {
 	switch e.Kind {
 	case "use":
 		if p.slot == 0 {
-			r.mu.Lock()
-			r.use = appUse{rss: e.Token, heap: e.Heap, goroutines: e.Number}
-			r.mu.Unlock()
+			rt.Locked(&r.mu, func() { r.use = appUse{rss: e.Token, heap: e.Heap, goroutines: e.Number} })
 		}
 		return
 	case "gone":
@@ -232,9 +228,7 @@ func ownerIn(text string) string {
 }
 
 func (r *appRun) at(seat int) *appProcess {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.slots[seat/appSeats]
+	return rt.Under(&r.mu, func() *appProcess { return r.slots[seat/appSeats] })
 }
 
 // tell gives a command to the process at a seat. A process that is dead does not hear it. Never called while a
@@ -395,9 +389,7 @@ func (r *appRun) lookAt(m int, e appEvent, uuid string) {
 		}
 		pause(ctx, 20*time.Millisecond)
 	}
-	r.mu.Lock()
-	r.closes++
-	r.mu.Unlock()
+	rt.Locked(&r.mu, func() { r.closes++ })
 	r.j.mu.Lock()
 	defer r.j.mu.Unlock()
 	since := e.Since - int64(settled)
@@ -411,9 +403,7 @@ func (r *appRun) lookAt(m int, e appEvent, uuid string) {
 }
 
 func (r *appRun) stalledSince(at int64) int64 {
-	r.j.mu.Lock()
-	defer r.j.mu.Unlock()
-	return r.j.stalledSince(at)
+	return rt.Under(&r.j.mu, func() int64 { return r.j.stalledSince(at) })
 }
 
 // collect looks whether releases that a member refused, or did not get, came to it later.

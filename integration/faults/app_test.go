@@ -151,9 +151,7 @@ func (r *appRun) notEnded() {
 		p.killed = true
 		p.mu.Unlock()
 		if died {
-			r.j.mu.Lock()
-			r.j.wrong("process", "", "process %d (seats %v) has ended: %s", p.number, p.seats, &p.noise)
-			r.j.mu.Unlock()
+			rt.Locked(&r.j.mu, func() { r.j.wrong("process", "", "process %d (seats %v) has ended: %s", p.number, p.seats, &p.noise) })
 		}
 	}
 }
@@ -202,9 +200,7 @@ func (r *appRun) finish() (whole bool) {
 	for _, p := range slices.Clone(r.slots) {
 		done.Go(func() {
 			if !r.quit(p) {
-				mu.Lock()
-				whole = false
-				mu.Unlock()
+				rt.Locked(&mu, func() { whole = false })
 			}
 		})
 	}
@@ -222,9 +218,7 @@ func (r *appRun) finish() (whole bool) {
 	mortal := rt.Must(r.endingKeys(r.t.Context(), 2*greatest+latchLife))(r.t)
 	left, err := r.cluster.Leftovers(r.t.Context(), append(mortal, lasting...)...)
 	if err != nil || len(left) > 0 {
-		r.j.mu.Lock()
-		r.j.wrong("left in the end", "", "%v, %v", left, err)
-		r.j.mu.Unlock()
+		rt.Locked(&r.j.mu, func() { r.j.wrong("left in the end", "", "%v, %v", left, err) })
 	}
 	return whole
 }

@@ -131,9 +131,7 @@ func (k *kafkaRows) apply(record *kgo.Record) {
 // append writes a record, and waits until this process has read it.
 func (k *kafkaRows) append(ctx context.Context, kind, resource string, token uint64, value string) error {
 	id, verdict := rand.Text(), make(chan error, 1)
-	k.mu.Lock()
-	k.mine[id] = verdict
-	k.mu.Unlock()
+	rt.Locked(&k.mu, func() { k.mine[id] = verdict })
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()

@@ -189,6 +189,19 @@ func As[E error](t tester, err error) E {
 	return as
 }
 
+// Locked calls f under a mutex, and Under returns what f returns.
+func Locked(mu sync.Locker, f func()) {
+	mu.Lock()
+	defer mu.Unlock()
+	f()
+}
+
+func Under[T any](mu sync.Locker, f func() T) T {
+	mu.Lock()
+	defer mu.Unlock()
+	return f()
+}
+
 // Text keeps what is written to it. Its zero value is empty, and safe for concurrent use.
 type Text struct {
 	mu  sync.Mutex

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -45,17 +46,9 @@ type fakeHost struct {
 func (h *fakeHost) Name() string             { return h.name }
 func (h *fakeHost) Context() context.Context { return h.ctx }
 
-func (h *fakeHost) Closing() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.closing
-}
+func (h *fakeHost) Closing() bool { return rt.Under(&h.mu, func() bool { return h.closing }) }
 
-func (h *fakeHost) Recheck() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.recur++
-}
+func (h *fakeHost) Recheck() { rt.Locked(&h.mu, func() { h.recur++ }) }
 
 func (h *fakeHost) Suspect() {
 	select {
@@ -234,9 +227,7 @@ func (h *fakeHost) mend() {
 			err = h.serve(on, process)
 		}
 		on.end()
-		h.mu.Lock()
-		h.err = err
-		h.mu.Unlock()
+		rt.Locked(&h.mu, func() { h.err = err })
 		h.change(func() {
 			h.state.Up, h.session = false, nil
 			h.state.Err = fmt.Errorf("%s: %w", h.name, err)

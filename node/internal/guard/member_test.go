@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -98,9 +99,7 @@ func (c *client) voting() (n int) {
 func (c *client) after(d time.Duration) { c.t.Helper(); time.Sleep(d); synctest.Wait() }
 
 func (c *client) told(event string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Contains(c.events, event)
+	return rt.Under(&c.mu, func() bool { return slices.Contains(c.events, event) })
 }
 
 func (h *fakeHost) stands() (s Standing, v Verdict, gen uint64) {
@@ -395,11 +394,7 @@ func (c *masters) add(i int, s *server) {
 	c.hosts = append(c.hosts, sit(c.t, c.guard, s, strconv.Itoa(i), Terms{Shard: shard, Replicated: true, Lag: time.Second}))
 }
 
-func (c *masters) edit(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f()
-}
+func (c *masters) edit(f func()) { rt.Locked(&c.mu, f) }
 
 func span(from, to uint16) (slots []uint16) {
 	for s := from; s <= to; s++ {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/slot"
 )
@@ -94,11 +95,7 @@ func (s *server) reload(hashes map[string]map[string]string, ends map[string]tim
 }
 
 // edit changes what is there.
-func (s *server) edit(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f()
-}
+func (s *server) edit(f func()) { rt.Locked(&s.mu, f) }
 
 // scanned is how many pages were read at the server.
 func (s *server) scanned() (n int) {
@@ -113,11 +110,7 @@ func (s *server) marked(field string) (value string) {
 }
 
 // executed is how many scripts the server has executed.
-func (s *server) executed() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls
-}
+func (s *server) executed() int { return rt.Under(&s.mu, func() int { return s.calls }) }
 
 func (s *server) process() Process {
 	s.mu.Lock()

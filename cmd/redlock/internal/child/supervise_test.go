@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/stretchr/testify/assert"
 )
 
@@ -74,19 +75,11 @@ type lease struct {
 	err   error
 }
 
-func (l *lease) ValidUntil() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.until
-}
+func (l *lease) ValidUntil() time.Time { return rt.Under(&l.mu, func() time.Time { return l.until }) }
 func (l *lease) Done() <-chan struct{} { return l.done }
 func (l *lease) Err() error            { return l.err }
 
-func (l *lease) renew(d time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.until = time.Now().Add(d)
-}
+func (l *lease) renew(d time.Duration) { rt.Locked(&l.mu, func() { l.until = time.Now().Add(d) }) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
