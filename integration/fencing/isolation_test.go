@@ -51,7 +51,6 @@ func TestIsolationMatrix(t *testing.T) {
 			db = d.connect(t)
 			g = d.guard(t, db)
 		}
-		holders := sqlHolders{g, d, db}
 		for i, cell := range cells[d.dialect.String()] {
 			for _, order := range []string{"claim, begin, enter, read", "claim, begin, read, enter", "begin, read, claim, enter"} {
 				t.Run(fmt.Sprint(cell.isolation, ": ", order), func(t *testing.T) {
@@ -62,60 +61,27 @@ func TestIsolationMatrix(t *testing.T) {
 					if want == waits { // for nobody: 34 goes on when 33 has given up
 						patience = 300 * time.Millisecond
 					}
-					assert.Equal(t, want, d.play(t, db, holders, fmt.Sprint(i, order), cell.isolation, order, patience))
+					assert.Equal(t, want, d.play(t, db, g, fmt.Sprint(i, order), cell.isolation, order, patience))
 				})
 			}
 		}
 	})
 }
 
-type sqlHolders struct {
-	*fencesql.Guard
-	d  *database
-	db *sql.DB
-}
-
-func (h sqlHolders) add(ctx context.Context, resource string, token uint64) error {
-	return h.Tx(ctx, nil, resource, token, func(tx *sql.Tx) error { return plusOne(ctx, sqlHolder{h, tx}, resource) })
-}
-
-func (h sqlHolders) begin(ctx context.Context, isolation sql.IsolationLevel) (sqlHolder, error) {
-	tx, err := h.db.BeginTx(ctx, &sql.TxOptions{Isolation: isolation})
-	return sqlHolder{h, tx}, err
-}
-
-type sqlHolder struct {
-	sqlHolders
-	tx *sql.Tx
-}
-
-func (h sqlHolder) enter(ctx context.Context, resource string, token uint64) error {
-	return h.Enter(ctx, h.tx, resource, token)
-}
-
-func (h sqlHolder) read(ctx context.Context, resource string) (int, error) {
+func (d *database) number(ctx context.Context, tx *sql.Tx, resource string) (n int, err error) {
 	var text string
-	if err := h.tx.QueryRowContext(ctx, h.d.get(), []byte(resource)).Scan(&text); err != nil {
-		return 0, err
+	if err = tx.QueryRowContext(ctx, d.get(), []byte(resource)).Scan(&text); err == nil {
+		n, err = strconv.Atoi(text)
 	}
-	return strconv.Atoi(text)
+	return n, err
 }
 
-func (h sqlHolder) write(ctx context.Context, resource string, value int) error {
-	_, err := h.tx.ExecContext(ctx, h.d.put(), []byte(resource), strconv.Itoa(value))
-	return err
-}
-
-func plusOne(ctx context.Context, h sqlHolder, resource string) error {
-	value, err := h.read(ctx, resource)
-	if err != nil {
-		return err
-	}
-	return h.write(ctx, resource, value+1)
+func (d *database) setNumber(ctx context.Context, tx *sql.Tx, resource string, n int) error {
+	return rt.Err(tx.ExecContext(ctx, d.put(), []byte(resource), strconv.Itoa(n)))
 }
 
 // play is one cell. patience is that of 33.
-func (d *database) play(t *testing.T, db *sql.DB, g sqlHolders, resource string, isolation sql.IsolationLevel, order string, patience time.Duration) outcome {
+func (d *database) play(t *testing.T, db *sql.DB, g *fencesql.Guard, resource string, isolation sql.IsolationLevel, order string, patience time.Duration) outcome {
 	ctx := rt.Within(t, time.Minute)
 	at := []byte(resource)
 	require.NoError(t, g.Check(ctx, resource, 33))
@@ -124,44 +90,40 @@ func (d *database) play(t *testing.T, db *sql.DB, g sqlHolders, resource string,
 	old := func() error { // 33 adds, in a transaction that is right in itself
 		short, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		return g.add(short, resource, 33)
+		return g.Tx(short, nil, resource, 33, func(tx *sql.Tx) error {
+			n, err := d.number(short, tx, resource)
+			return errors.Join(err, d.setNumber(short, tx, resource, n+1))
+		})
 	}
 	if order != "begin, read, claim, enter" {
 		require.NoError(t, g.Check(ctx, resource, 34))
 	}
-	tx, err := g.begin(ctx, isolation)
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: isolation})
 	require.NoError(t, err)
-	defer func() { _ = tx.tx.Rollback() }()
+	defer func() { _ = tx.Rollback() }()
 	var value int
 	var late error
-	switch order {
-	case "claim, begin, enter, read":
-		require.NoError(t, tx.enter(ctx, resource, 34))
-		value = rt.Must(tx.read(ctx, resource))(t)
-		if d.dialect == fencesql.SQLite {
-			late = fence.ErrStale // 33 would wait for the one writer
-		} else {
+	if order == "claim, begin, enter, read" {
+		require.NoError(t, g.Enter(ctx, tx, resource, 34))
+		value = rt.Must(d.number(ctx, tx, resource))(t)
+		if late = fence.ErrStale; d.dialect != fencesql.SQLite { // there 33 would wait for the one writer
 			late = old()
 		}
-	case "claim, begin, read, enter":
-		value, err = tx.read(ctx, resource)
-		require.NoError(t, err)
+	} else {
+		value = rt.Must(d.number(ctx, tx, resource))(t)
 		late = old()
-		err = tx.enter(ctx, resource, 34)
-	default:
-		value, err = tx.read(ctx, resource)
-		require.NoError(t, err)
-		late = old()
-		require.NoError(t, g.Check(ctx, resource, 34))
-		err = tx.enter(ctx, resource, 34)
+		if order == "begin, read, claim, enter" {
+			require.NoError(t, g.Check(ctx, resource, 34))
+		}
+		err = g.Enter(ctx, tx, resource, 34)
 	}
 	if err == nil {
-		err = tx.write(ctx, resource, value+1)
+		err = d.setNumber(ctx, tx, resource, value+1)
 	}
 	if err == nil {
-		err = tx.tx.Commit()
+		err = tx.Commit()
 	}
-	_ = tx.tx.Rollback()
+	_ = tx.Rollback()
 
 	var final string
 	require.NoError(t, db.QueryRowContext(ctx, d.get(), at).Scan(&final))
