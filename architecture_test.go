@@ -249,7 +249,7 @@ var layers = map[string]struct {
 	"redlock": {[]group{
 		{"words", "doc name errors concurrent tracer callbacks config"},
 		{"engine", "naming client traced states reasons reserve hold lease kind leaseplan options leasehandle kept site holding tenure " +
-			"teller unlock passing owners leaseheap keeper rejoin renewaltrace renewal renewed extend bond share link interop attempt " +
+			"teller unlock passing owners leaseheap keeper rejoin renewaltrace renewal renewed extend bond share keeping link interop attempt " +
 			"nested who watch obtain leases handoff"},
 		{"kinds", "mutex multi downgrade reads rwmutex limit permits semaphore latchround latch barrier election " +
 			"observe"},

@@ -32,6 +32,9 @@ type Config struct {
 	// MaxHold ends a renewed lease that its holder has forgotten to unlock. Default: 24 h. If it is
 	// negative, there is no limit.
 	MaxHold time.Duration
+	// KeepMost is how many locks the client keeps at most while nobody has a lease of them: see Keep. What is unlocked beyond
+	// that is released. Default: 1,000. If it is negative, there is no limit.
+	KeepMost int
 	// Drift is the share of a TTL that the client gives up, because clocks disagree on the length
 	// of a second. It is sound if the rate of each clock is within half of it of real time.
 	// Default: 0.01. At most 0.5.
@@ -201,6 +204,7 @@ func (c Config) withDefaults() Config {
 		c.TTL = min(30*time.Second, c.MaxTTL)
 	}
 	set(&c.MaxHold, 24*time.Hour)
+	set(&c.KeepMost, 1000)
 	set(&c.Drift, clock.DefaultDrift)
 	set(&c.MemberTimeout, lan.MemberTimeout)
 	set(&c.NoQuorumAfter, lan.NoQuorumAfter)

@@ -216,7 +216,9 @@ type terms struct {
 	kind    *kind
 	ttl     time.Duration
 	renew   bool
-	unfit   string // an option that the kind does not have; "": none
+	keeps   bool          // what is unlocked is kept
+	keep    time.Duration // for so long
+	unfit   string        // an option that the kind does not have; "": none
 	maxHold time.Duration
 	as      string
 	extra   extra // of the kind
@@ -254,5 +256,32 @@ func (t *terms) check(c *Config) error {
 	if err := t.more().fits(t); err != nil {
 		return err
 	}
+	if err := t.fitsKeep(c); err != nil {
+		return err
+	}
 	return t.kind.within(c)
+}
+
+// fitsKeep explains why nothing with these terms can be kept.
+func (t *terms) fitsKeep(c *Config) error {
+	why := ""
+	switch {
+	case !t.keeps:
+		return nil
+	case !t.kind.passes && !t.kind.together && t.kind.weaker == nil:
+		return fmt.Errorf("a lock of kind %s has no option Keep", t.kind.name)
+	case t.keep <= 0:
+		why = "must be positive"
+	case !t.renew:
+		why = "is of leases that renew themselves, not of a fixed TTL"
+	case t.keep > t.ttl:
+		why = fmt.Sprintf("must not be longer than the TTL of %v", t.ttl)
+	case t.kind.passes && t.as != "":
+		why = "is not for an owner (As)"
+	case c.Interop:
+		why = "is not for locks that Redisson shares (Config.Interop)"
+	default:
+		return nil
+	}
+	return fmt.Errorf("Keep is %v: it %s", t.keep, why)
 }

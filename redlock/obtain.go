@@ -93,6 +93,9 @@ func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error)
 // byAttempts gets a lock by attempts of the caller's own. A caller that waits stands in the line of the
 // name first.
 func (c *Client) byAttempts(ctx, in context.Context, w want) (*Lease, result, error) {
+	if l, res := c.takes(ctx, &w); l != nil {
+		return l, res, nil
+	}
 	if w.try {
 		once := retry{began: time.Now()}
 		l, res, err := c.attempts(ctx, in, &w, wait.Past{Start: wait.TryOnce})
@@ -239,28 +242,10 @@ func (l *sites) enter(ctx context.Context, name string, width int, closed <-chan
 		return nil, contended, nil
 	}
 	p = &place{turn: make(chan struct{}), width: width, terms: terms, ctx: ctx, done: done}
-	s.places = append(s.places, p)
-	asks := t != nil && t.asksLocked(time.Now())
-	sh.mu.Unlock()
-	if asks {
-		t.reserve(false)
-	}
-	if err = p.wait(ctx, closed); err == nil || !l.leave(name, p) { // it may have got its share since
+	if err = sh.standLocked(s, p, closed); err == nil || !l.leave(name, p) { // it may have got its share since
 		return p, true, nil
 	}
 	return nil, true, err
-}
-
-// wait waits until the caller is to go on. An error is ctx's, or ErrClosed.
-func (p *place) wait(ctx context.Context, closed <-chan struct{}) error {
-	select {
-	case <-p.turn:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-closed:
-		return ErrClosed
-	}
 }
 
 // stepIntoLine takes the caller's turn if it comes at once.

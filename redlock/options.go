@@ -42,6 +42,24 @@ func MaxHold(d time.Duration) LockOption {
 	}
 }
 
+// Keep has the client keep the lock for d after the last Unlock, so that its next Lock or TryLock with the same name and TTL
+// finds it. While calls come within a third of Config.Entry of each other, the members are asked for nothing but tokens, and
+// otherwise once for each. It is for names that one process uses again and again. d must be positive and at most the TTL of the
+// lease, which must renew itself.
+//
+// Nobody has a lease meanwhile: the former one has ended, with its context. Another client that waits for the lock gets it at once.
+// But its TryLock is refused until d is over, because a refused call tells nobody that it wants the lock: take Lock with a short
+// deadline. A process that dies blocks what it keeps until the TTL is over, also names that nobody uses: choose a TTL of some
+// seconds.
+//
+// The client keeps Config.KeepMost locks at most, and none that another client wanted within the last second, or while too few
+// members can tell that somebody waits. If it wants a name that it keeps in another way, as for a set, it gives that up first.
+// Client.Mutex and Client.RWMutex take the option, there for readers. It has no effect in a Multi, and with Fair, As of a Mutex, or
+// Config.Interop calls return ErrInput.
+func Keep(d time.Duration) LockOption {
+	return func(t *terms) { t.keeps, t.keep = true, d }
+}
+
 // As names the owner for re-entry. While this client holds the lock for the same owner, Lock and
 // TryLock return the same lease at once. The lock is freed after as many Unlocks. The client keeps
 // the count, and the members see one lease. Without As, a second Lock waits for the first, even in

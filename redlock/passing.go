@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redquorum/redquorum/clock"
@@ -18,22 +19,24 @@ const (
 )
 
 // won is told that a caller has the lock: it leaves the line. If another caller may come to want it
-// soon, and nobody is known to wait at the members, what is held is to be passed on, and won returns
-// the tenure that is to be formed.
+// soon, or if it may be kept, and nobody is known to wait at the members, what is held is to be passed
+// on, and won returns the tenure that is to be formed.
 func (c *Client) won(w *want, h *hold) (t *tenure) {
-	if w.turn != hasTurn || !w.passes(&c.cfg) {
+	if !w.passes(&c.cfg) || w.turn != hasTurn && !w.terms.keeps {
 		return nil
 	}
-	w.turn = leftLine
 	sh := sitesOf.of(c).shard(w.name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	s := sh.m[w.name]
-	if s.wanted(w.terms) && !h.waitedFor() {
+	s := sh.site(w.name)
+	if s.tenure(w.terms.kind, w.terms.ttl) == nil && (s.wanted(w.terms) || w.terms.keeps && !s.wanders(time.Now())) && !h.waitedFor() {
 		t = &tenure{c: c, kind: w.terms.kind, name: w.name, ttl: w.terms.ttl, shard: sh}
 		t.openLocked()
 	}
-	s.busy--
+	if w.turn == hasTurn {
+		w.turn = leftLine
+		s.busy--
+	}
 	s.advance()
 	sh.forget(w.name, s)
 	return t
@@ -114,11 +117,39 @@ func (t *tenure) recall(h *hold) {
 	}
 }
 
+// standLocked has a caller stand in line until it is to go on, and unlocks the shard. If there is a tenure that may be passed to it,
+// and there are too few tokens, it asks for some. An error is ctx's, or ErrClosed.
+func (sh *siteShard) standLocked(s *site, p *place, closed <-chan struct{}) error {
+	t := s.passing(p.terms)
+	s.places = append(s.places, p)
+	asks, kept := t != nil && t.asksLocked(time.Now()), t != nil && t.kept
+	sh.mu.Unlock()
+	if asks {
+		t.reserve(false)
+	}
+	if kept {
+		t.settle()
+	}
+	return p.wait(p.ctx, closed)
+}
+
+// wait waits until the caller is to go on. An error is ctx's, or ErrClosed.
+func (p *place) wait(ctx context.Context, closed <-chan struct{}) error {
+	select {
+	case <-p.turn:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-closed:
+		return ErrClosed
+	}
+}
+
 // asksLocked reports whether a reservation is to be sent, which is booked then: somebody stands in line,
-// and there are few tokens, or it is long since members said that nobody waits. One that has brought
+// or the tenure is kept, and there are few tokens, or it is long since members said that nobody waits. One that has brought
 // nothing is not repeated for as long.
 func (t *tenure) asksLocked(now time.Time) bool {
-	if t.site == nil || t.lease == nil || len(t.site.places) == 0 {
+	if t.site == nil || t.lease == nil || t.kind.together || len(t.site.places) == 0 && !t.kept {
 		return false
 	}
 	left, asking := t.lease.hold.tokensLeft(now)
@@ -171,28 +202,29 @@ func (t *tenure) reserved(said reserved) {
 }
 
 // settleLocked says what becomes of a tenure without a share. It is passed to the first in line, rests
-// until the answers to a reservation are there, or ends: then its lease is to be ended.
+// until the answers to a reservation are there, is kept, or ends: then its lease is to be ended.
 func (t *tenure) settleLocked(now time.Time) (ends bool) {
 	if t.over || t.lease == nil || len(t.out) > 0 {
 		return false
 	}
-	next := t.nextLocked(now)
-	if next != nil {
-		left, asking := t.lease.hold.tokensLeft(now)
-		if left > 0 && clock.Elapsed(t.seen, now) < t.c.cfg.Entry/3 {
-			t.passLocked(next, now)
+	if next := t.nextLocked(now); next != nil {
+		if s := t.nextShareLocked(next.ctx, next.terms, now); s != nil {
+			t.passLocked(next, s)
 			return false
 		}
+		_, asking := t.lease.hold.tokensLeft(now)
 		if t.rests.IsZero() {
 			t.rests = now.Add(max(4*t.rtt, leastRest))
 		}
 		if rest := clock.Until(t.rests, now); asking && rest > 0 {
-			t.restLocked(rest)
+			t.restLocked(t.rests, now)
 			return false
 		}
 		if !t.more {
 			t.site.shut = now
 		}
+	} else if t.keepsLocked(now) {
+		return false
 	}
 	t.overLocked()
 	return true
@@ -200,7 +232,7 @@ func (t *tenure) settleLocked(now time.Time) (ends bool) {
 
 // nextLocked is the first in line to whom the tenure may be passed, nil if there is none.
 func (t *tenure) nextLocked(now time.Time) *place {
-	if t.site == nil || t.site.busy > 0 || t.c.isClosed() || !t.lease.lasts(min(t.ttl, t.c.cfg.Entry)/2, now) {
+	if t.site == nil || t.site.busy > 0 || t.c.isClosed() || !t.lasts(now) {
 		return nil
 	}
 	for _, p := range t.site.places {
@@ -216,27 +248,59 @@ func (t *tenure) nextLocked(now time.Time) *place {
 	return nil
 }
 
-// lasts reports whether the lease is held, and valid for so long.
-func (l *lease) lasts(d time.Duration, now time.Time) bool {
+// lasts reports whether the hold is valid for long enough to begin another lease of it.
+func (t *tenure) lasts(now time.Time) bool {
+	l := t.lease
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.term.Held(now) && clock.Until(l.term.Until(), now) >= d
+	return l.term.Held(now) && clock.Until(l.term.Until(), now) >= min(t.ttl, t.c.cfg.Entry)/2
+}
+
+// nextShareLocked makes the next lease, if members have said lately that nobody waits, and a token is left.
+func (t *tenure) nextShareLocked(ctx context.Context, terms *terms, now time.Time) *share {
+	if clock.Elapsed(t.seen, now) >= t.c.cfg.Entry/3 {
+		return nil
+	}
+	token, ok := t.lease.hold.nextToken()
+	if !ok {
+		return nil
+	}
+	s := t.joinLocked(ctx, terms, now)
+	s.token = uint64(token)
+	return s
 }
 
 // passLocked gives the next lease to a caller in line.
-func (t *tenure) passLocked(p *place, now time.Time) {
-	token, _ := t.lease.hold.nextToken()
-	s := t.joinLocked(p.ctx, p.terms, now)
-	s.token = uint64(token)
+func (t *tenure) passLocked(p *place, s *share) {
 	p.share, t.rests = s, time.Time{}
 	t.site.leaves(p)
 	t.site.advance() // who is next may want it in another way
 	close(p.turn)
 }
 
-// restLocked has somebody look at the tenure after a time.
-func (t *tenure) restLocked(d time.Duration) {
-	if t.timer == nil {
+// keepsLocked reports whether a tenure stays though nobody has a share. Somebody will look at it when its time is over.
+func (t *tenure) keepsLocked(now time.Time) bool {
+	s := t.site
+	switch {
+	case clock.Until(t.end, now) <= 0, s == nil, t.c.isClosed():
+		return false
+	case s.busy > 0, len(s.places) > 0, s.wanders(now): // somebody wants the lock, and cannot be given this
+		return false
+	case !t.lasts(now), !t.kept && !sitesOf.of(t.c).keepsOne(t.c.cfg.KeepMost):
+		return false
+	}
+	t.kept, t.rests = true, time.Time{}
+	t.restLocked(t.end, now)
+	return true
+}
+
+// restLocked has somebody look at the tenure at a time, or before.
+func (t *tenure) restLocked(until, now time.Time) {
+	if !t.wakes.IsZero() && clock.Until(t.wakes, until) <= 0 {
+		return
+	}
+	t.wakes = until
+	if d := clock.Until(until, now); t.timer == nil {
 		t.timer = time.AfterFunc(d, t.wake)
 	} else {
 		t.timer.Reset(d)
@@ -245,6 +309,14 @@ func (t *tenure) restLocked(d time.Duration) {
 
 // wake looks what becomes of a tenure that has rested.
 func (t *tenure) wake() {
+	t.shard.mu.Lock()
+	t.wakes = time.Time{}
+	t.shard.mu.Unlock()
+	t.settle()
+}
+
+// settle sees to a tenure that may have no share.
+func (t *tenure) settle() {
 	t.shard.mu.Lock()
 	ends := t.settleLocked(time.Now())
 	t.shard.mu.Unlock()
@@ -256,7 +328,33 @@ func (t *tenure) wake() {
 // overLocked has no lease begin any more.
 func (t *tenure) overLocked() {
 	t.over = true
+	t.leavesLocked()
 	t.closeLocked()
+}
+
+// leavesLocked has attempts of the client wait until giveBack has submitted the release of what was kept.
+func (t *tenure) leavesLocked() {
+	if !t.kept || t.left != nil {
+		return
+	}
+	t.left = make(chan struct{})
+	s := t.shard.site(t.name)
+	s.leaving = append(s.leaving, t)
+}
+
+// leftNow is told that it has.
+func (t *tenure) leftNow() {
+	t.shard.mu.Lock()
+	defer t.shard.mu.Unlock()
+	if t.left == nil {
+		return
+	}
+	close(t.left)
+	t.usedLocked()
+	s := t.shard.m[t.name]
+	i := slices.Index(s.leaving, t)
+	s.leaving = slices.Delete(s.leaving, i, i+1)
+	t.shard.forget(t.name, s)
 }
 
 // giveBack ends a tenure that has no share.
@@ -264,4 +362,5 @@ func (t *tenure) giveBack(late bool) {
 	if owed, _ := t.lease.end(ErrReleased); owed.release != nil {
 		owed.release.release(late).Free()
 	}
+	t.leftNow()
 }

@@ -165,10 +165,15 @@ func (t *tenure) askLocked(ctx context.Context, w *want, now time.Time) error {
 	_ = t.c.keeper.confirm(ctx, t.lease, t.ttl, now) // the answers come to readWord
 	err := ctx.Err()
 	t.shard.mu.Lock()
+	ends := false
 	if t.asking = nil; t.seen.Equal(seen) && err == nil {
 		t.closeLocked()
+		ends = t.settleLocked(time.Now())
 	}
 	t.shard.mu.Unlock()
+	if ends {
+		t.giveBack(false)
+	}
 	close(answered)
 	if err != nil {
 		return waitsForReader(w, err)
@@ -176,17 +181,13 @@ func (t *tenure) askLocked(ctx context.Context, w *want, now time.Time) error {
 	return nil
 }
 
-// Each of these is a sign that a writer waits: there are no more shares. Those that there are go on.
+// Each of these is a sign that a writer waits: there are no more shares. Those that there are go on, and what is kept ends.
 
 // readBehind is told of a writer by a push, or by the answer that grants a vote.
 func readBehind(h *hold) {
-	t, shared := h.terms.extra.(*tenure)
-	if !shared {
-		return
+	if t, shared := h.terms.extra.(*tenure); shared {
+		t.recall(h)
 	}
-	t.shard.mu.Lock()
-	defer t.shard.mu.Unlock()
-	t.recallLocked(h)
 }
 
 // readWord is told what a member says in a renewal.
@@ -199,12 +200,12 @@ func readWord(h *hold, member int, word int64, sent time.Time) {
 	if !shared {
 		return
 	}
-	t.shard.mu.Lock()
-	defer t.shard.mu.Unlock()
 	if word == script.Closed {
-		t.recallLocked(h)
+		t.recall(h)
 		return
 	}
+	t.shard.mu.Lock()
+	defer t.shard.mu.Unlock()
 	switch since := clock.Until(sent, t.asked); {
 	case t.asked.IsZero() || since > 0:
 		t.asked, t.idle = sent, 0

@@ -108,9 +108,24 @@ func (s *share) extend(ctx context.Context, _ *lease, ttl time.Duration) error {
 	return err
 }
 
+// hears reports whether the pushes of a majority are heard.
+func (c *Client) hears(slot uint16) bool {
+	var few fewStates
+	n := 0
+	for _, st := range c.appendStatesOf(few[:0], slot) {
+		if st.Votes && st.Inbox {
+			n++
+		}
+	}
+	return n >= c.need
+}
+
 // ended implements bond. The last share ends the lease of the tenure, unless it is passed on.
 func (s *share) ended(_ *lease, err error, _ core.Ended) debt {
-	t := s.of
+	t, stay := s.of, time.Duration(0)
+	if s.stay > 0 && err == ErrReleased && s.c.hears(s.hold.wire.Slot()) {
+		stay = s.stay
+	}
 	t.shard.mu.Lock()
 	if s.at < 0 { // the tenure has ended, and sees to it
 		t.shard.mu.Unlock()
@@ -123,8 +138,9 @@ func (s *share) ended(_ *lease, err error, _ core.Ended) debt {
 	t.out = t.out[:end]
 	s.at = -1
 	last, asks := end == 0, false
-	if last && err == ErrReleased && t.kind.passes {
+	if last && err == ErrReleased && (t.kind.passes || stay > 0) {
 		now := time.Now()
+		t.end = now.Add(stay)
 		last = t.settleLocked(now)
 		asks = !last && t.asksLocked(now)
 	} else if last {

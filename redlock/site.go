@@ -20,6 +20,7 @@ type sites struct {
 	seed   maphash.Seed
 	once   sync.Once
 	marked atomic.Int64 // names that are contended
+	kept   atomic.Int64 // tenures that are kept
 	shards [32]siteShard
 }
 
@@ -38,6 +39,7 @@ type site struct {
 	met       time.Time // when a caller was last heard to wait behind another one of the client
 	shut      time.Time // when members last had no tokens for a tenure
 	open      []*tenure // that others of the client may join
+	leaving   []*tenure // that were kept, and are being released
 }
 
 var sitesOf = keep[sites]()
@@ -138,7 +140,7 @@ func (sh *siteShard) site(name string) *site {
 
 // forget drops a site of which there is nothing to say. mu is held.
 func (sh *siteShard) forget(name string, s *site) {
-	if s.busy > 0 || len(s.open) > 0 || !s.contended.IsZero() {
+	if s.busy > 0 || len(s.open)+len(s.leaving) > 0 || !s.contended.IsZero() {
 		return
 	}
 	delete(sh.m, name)
@@ -172,6 +174,20 @@ func (c *Client) contended(name string, at time.Time, own bool) {
 	if sitesOf.of(c).contended(name, at, own) {
 		c.keeper.awake()
 	}
+}
+
+// wanders reports whether the name was another's a moment ago.
+func (s *site) wanders(now time.Time) bool {
+	return !s.contended.IsZero() && clock.Elapsed(s.contended, now) < contendedFor
+}
+
+// keepsOne counts one more tenure that is kept, unless there are enough.
+func (l *sites) keepsOne(most int) bool {
+	if l.kept.Add(1) > int64(most) && most >= 0 {
+		l.kept.Add(-1)
+		return false
+	}
+	return true
 }
 
 // empty reports whether there is nothing to sweep.

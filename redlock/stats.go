@@ -9,6 +9,7 @@ import (
 type Stats struct {
 	Held    int       // leases that are held, perhaps without those whose renewal has just begun
 	Oldest  time.Time // when the oldest of them was granted; zero if there is none
+	Kept    int       // locks that are kept without a lease: see Keep
 	Waiting int       // callers of Lock that were refused and are waiting
 }
 
@@ -29,6 +30,9 @@ func (c *Client) Stats() map[Kind]Stats {
 		s := all[k]
 		if s.Held += n; n > 0 && (s.Oldest.IsZero() || oldest.Before(s.Oldest)) {
 			s.Oldest = oldest
+		}
+		if t, ok := due.l.bound().(*tenure); ok && t.isKept() {
+			s.Kept++
 		}
 		all[k] = s
 	}

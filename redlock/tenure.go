@@ -39,23 +39,33 @@ type tenure struct {
 	limit    time.Time     // before which no share that the keeper does not have ends by its own limit; zero: none does
 	asking   chan struct{} // closed when the answers to a question are there; nil: none is asked
 	passing
+	stays
 }
 
 // passing is what a tenure has besides that has one share at a time. The shard's mutex guards it.
 type passing struct {
 	rests time.Time     // until when it may be without a share, for want of answers to a reservation; zero: it has one
 	timer *time.Timer   // looks at it then; nil: it has never rested
+	wakes time.Time     // when that will be; zero: never
 	rtt   time.Duration // as it was measured last
 	few   int64         // tokens, with which more are asked for
 	more  bool          // the last reservation has brought tokens
 }
 
+// stays is what a tenure has besides that stays without a share. The shard's mutex guards it.
+type stays struct {
+	end  time.Time     // when it is given up; zero: as soon as it has no share
+	kept bool          // it has no share, and is counted
+	left chan struct{} // closed when its release is submitted; nil: it is not being given up
+}
+
 // share is the part of one caller in a tenure: its lease.
 type share struct {
 	lease
-	of  *tenure
-	at  int         // in of.out, -1: not there any more; guarded by the shard's mutex
-	put atomic.Bool // the keeper has it
+	of   *tenure
+	at   int           // in of.out, -1: not there any more; guarded by the shard's mutex
+	put  atomic.Bool   // the keeper has it
+	stay time.Duration // what is shared is kept for so long if it is the last one that is unlocked
 }
 
 // tenure finds the one of a kind with a TTL that callers may join, nil if there is none. mu is held.
@@ -87,7 +97,7 @@ func (t *tenure) closeLocked() {
 
 // joinLocked makes a share. If the tenure is over, the share has ended with it.
 func (t *tenure) joinLocked(ctx context.Context, terms *terms, now time.Time) *share {
-	s := &share{of: t, at: -1, lease: lease{
+	s := &share{of: t, at: -1, stay: terms.keep, lease: lease{
 		c: t.c, hold: t.lease.hold, key: t.lease.key, token: t.lease.token, as: terms.as, granted: now,
 		ctx: ctx, users: 1, plan: plan{ttl: t.ttl}, renew: true, inKeeper: inKeeper{pos: -1},
 	}}
@@ -97,11 +107,20 @@ func (t *tenure) joinLocked(ctx context.Context, terms *terms, now time.Time) *s
 		s.term = t.lease.term.Part(limit)
 		t.limitLocked(s)
 	}
+	t.usedLocked()
 	if !t.over {
 		s.at = len(t.out)
 		t.out = append(t.out, s)
 	}
 	return s
+}
+
+// usedLocked books that the tenure has a share, or has ended.
+func (t *tenure) usedLocked() {
+	if t.kept {
+		t.kept = false
+		sitesOf.of(t.c).kept.Add(-1)
+	}
 }
 
 // recallLocked books that another owner waits behind the hold.
@@ -115,6 +134,13 @@ func (t *tenure) limitLocked(s *share) {
 	if t.limit.IsZero() || clock.Until(s.term.Limit(), t.limit) < 0 {
 		t.limit = s.term.Limit()
 	}
+}
+
+// isKept reports whether the tenure is kept without a share.
+func (t *tenure) isKept() bool {
+	t.shard.mu.Lock()
+	defer t.shard.mu.Unlock()
+	return t.kept
 }
 
 // doneLocked stops what would look at it later.
@@ -134,6 +160,9 @@ func (t *tenure) ended(l *lease, err error, over core.Ended) debt {
 	t.out = nil
 	for _, s := range out {
 		s.at = -1
+	}
+	if t.left == nil {
+		t.usedLocked()
 	}
 	t.doneLocked()
 	t.shard.mu.Unlock()
