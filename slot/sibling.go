@@ -40,7 +40,7 @@ func AppendSibling(b []byte, prefix, key string) []byte {
 func around(key string) (open, tag, shut, last string) {
 	start, end, ok := tagged(key)
 	switch {
-	case !ok && key != "" && !strings.ContainsAny(key, "{}"):
+	case !ok && key != "" && !hasBrace(key):
 		return ":{", "", "", "}"
 	case ok && !mistakable(key, start, end):
 		return ":", "", "", ""
@@ -93,7 +93,12 @@ func Compatible(prefix, key string) string {
 }
 
 func mustBePlain(prefix string) {
-	if strings.ContainsAny(prefix, "{}") {
+	if hasBrace(prefix) {
 		panic(fmt.Sprintf("slot: prefix %q has a brace", prefix))
 	}
+}
+
+// hasBrace looks twice: strings.ContainsAny looks up one byte after the other.
+func hasBrace(s string) bool {
+	return strings.IndexByte(s, '{') >= 0 || strings.IndexByte(s, '}') >= 0
 }
