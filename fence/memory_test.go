@@ -6,6 +6,8 @@ import (
 	"encoding/gob"
 	"fmt"
 	"math"
+	"os"
+	"os/exec"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -38,6 +40,12 @@ func TestMemoryIsAGuard(t *testing.T) {
 			},
 		}
 	})
+}
+
+func TestOneCheckOfTheSuiteRunsAlone(t *testing.T) {
+	out, err := exec.Command(os.Args[0], "-test.v", "-test.run=TestMemoryIsAGuard/ZeroIsNoToken").CombinedOutput()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "--- PASS: TestMemoryIsAGuard/ZeroIsNoToken")
 }
 
 func TestAdmitAcceptsTheGreatestTokenAndAbove(t *testing.T) {

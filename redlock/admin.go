@@ -225,7 +225,7 @@ func (l *Lease) Owner() string {
 //   - ErrForeignKey: the key is not a lock.
 //   - ErrClosed, ErrInput.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (held bool, err error) {
-	freed, err := c.force(ctx, opForceUnlock, c.cfg.lockOf(name), []string{""})
+	freed, err := c.force(ctx, c.cfg.lockOf(name), []string{""})
 	return err == nil && freed >= c.need, err
 }
 
@@ -268,7 +268,7 @@ func (c *Client) ForceUnlockSeen(ctx context.Context, seen *Inspection) (freed i
 			return 0, badInput(opForceUnlock, "a holder that no inspection has shown")
 		}
 	}
-	return c.force(ctx, opForceUnlock, lock, owners)
+	return c.force(ctx, lock, owners)
 }
 
 // What an operator asks for, as errors name it.
@@ -279,16 +279,16 @@ const (
 	opForceUnlock      = "force unlock"
 )
 
-// force takes the lock from the owners with these hashes; "": from whoever holds it. op is what the
-// caller asked for. freed is the number of members that took a vote away, of one owner or of several.
-func (c *Client) force(ctx context.Context, op string, lock script.Lock, owners []string) (freed int, err error) {
+// force takes the lock from the owners with these hashes; "": from whoever holds it. freed is the number of members that took a
+// vote away, of one owner or of several.
+func (c *Client) force(ctx context.Context, lock script.Lock, owners []string) (freed int, err error) {
 	name := c.cfg.nameOf(lock.Name)
-	if err := c.check(ctx, op, name, c.cfg.TTL); err != nil {
+	if err := c.check(ctx, opForceUnlock, name, c.cfg.TTL); err != nil {
 		return 0, err
 	}
 	took := make([]bool, len(c.members))
 	for _, owner := range owners {
-		if oneErr := c.forceOne(ctx, op, lock, owner, took); err == nil { // the next one's is of the same members
+		if oneErr := c.forceOne(ctx, lock, owner, took); err == nil { // the next one's is of the same members
 			err = oneErr
 		}
 	}
@@ -304,7 +304,7 @@ func (c *Client) force(ctx context.Context, op string, lock script.Lock, owners 
 }
 
 // forceOne takes the lock from one owner, as force does, and marks the members that took its vote.
-func (c *Client) forceOne(ctx context.Context, op string, lock script.Lock, owner string, took []bool) error {
+func (c *Client) forceOne(ctx context.Context, lock script.Lock, owner string, took []bool) error {
 	votes := make([]quorum.MemberVote, len(c.members))
 	answered := 0
 	c.askAll(ctx, lock.Force(nil, owner, c.cfg.MaxTTL), func(i int, r member.Reply, err error) {
@@ -319,8 +319,8 @@ func (c *Client) forceOne(ctx context.Context, op string, lock script.Lock, owne
 	if answered < c.need {
 		kind := reasonOf(votes, c.need)
 		name := c.cfg.nameOf(lock.Name)
-		return c.orClosed(op, name, &QuorumError{
-			Failure: quorum.Failure{Op: op, Key: name, Need: c.need, Votes: votes},
+		return c.orClosed(opForceUnlock, name, &QuorumError{
+			Failure: quorum.Failure{Op: opForceUnlock, Key: name, Need: c.need, Votes: votes},
 			kind:    kind, cause: ctx.Err(),
 		})
 	}

@@ -85,7 +85,11 @@ type Ending struct {
 // 256 of them.
 func Run(t *testing.T, newGuard func(t *testing.T) Fixture) {
 	var fixture Fixture
-	t.Run("Fixture", func(t *testing.T) { fixture = newGuard(t) })
+	began := false
+	t.Run("Fixture", func(t *testing.T) { began, fixture = true, newGuard(t) })
+	if !began { // the flag -run names one of the others
+		fixture = newGuard(t)
+	}
 	if fixture.Guard == nil {
 		return // newGuard has failed, or skipped
 	}

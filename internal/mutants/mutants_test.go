@@ -226,6 +226,9 @@ func TestOutcomeOfARun(t *testing.T) {
 			`{"Action":"run","Test":"TestA"}`, `{"Action":"pass","Test":"TestA"}`,
 			`{"Action":"skip","Test":"TestB"}`, `{"Action":"output","Output":"PASS\n"}`, `{"Action":"pass"}`),
 			outcome{ran: 1, skipped: []string{"TestB"}, ended: true}},
+		{"no subtest has the name", lines(
+			`{"Action":"pass","Test":"TestA"}`, `{"Action":"output","Output":"testing: warning: no tests to run\n"}`, `{"Action":"pass"}`),
+			outcome{ended: true}},
 		{"a subtest fails", lines(
 			`{"Action":"pass","Test":"TestA"}`, `{"Action":"fail","Test":"TestB/sub"}`, `{"Action":"fail","Test":"TestB"}`, `{"Action":"fail"}`),
 			outcome{ran: 1, failed: "TestB/sub"}},
