@@ -315,13 +315,14 @@ type Yes struct {
 	mu     sync.Mutex
 	tokens int64
 	calls  map[string]int // by script
+	deaf   bool           // it has no inbox
 }
 
 func (y *Yes) Name() string                   { return "yes" }
 func (y *Yes) Listen(string, member.Listener) {}
 func (y *Yes) Close(context.Context) error    { return nil }
 func (y *Yes) State() member.State {
-	return member.State{Brief: member.Brief{Gen: 1, Epoch: 1, Votes: true}, Up: true, Inbox: true}
+	return member.State{Brief: member.Brief{Gen: 1, Epoch: 1, Votes: true}, Up: true, Inbox: !y.deaf}
 }
 func (y *Yes) Called(s script.Script) int { y.mu.Lock(); defer y.mu.Unlock(); return y.calls[s.SHA] }
 func (y *Yes) Submit(c *member.Call) {

@@ -429,7 +429,6 @@ func (g *gathering) wait(ctx context.Context, j int, now time.Time) error {
 	var place *place
 	past := wait.Past{Start: wait.WaitFirst}
 	var err error
-	p.c.giveWay(p.want.name, p.terms.kind) // it may have come to be kept since
 	if !p.c.stepIntoLine(&p.want) {
 		a.stopListening()
 		a.abandon()

@@ -113,7 +113,7 @@ func (c *Client) byAttempts(ctx, in context.Context, w want) (*Lease, result, er
 	place, contended, err := c.standInLine(ctx, &w)
 	for ; err == nil && place != nil && place.share != nil; place, contended, err = c.standInLine(ctx, &w) {
 		if l, ok := place.share.begin(time.Now()); ok {
-			return l, result{Grant: wait.Grant{In: place.share.of.in}, waited: true, passed: true}, nil
+			return l, result{Grant: wait.Grant{In: place.share.of.in}, waited: !place.kept, passed: true}, nil
 		}
 	}
 	if err != nil {

@@ -127,6 +127,19 @@ func TestLockThatNobodyElseOfTheClientWantsIsFormedAlone(t *testing.T) {
 	}, Quiet)
 }
 
+// What was another's a moment ago is not to be kept, and costs what it does.
+func TestLockThatWandersIsFormedAlone(t *testing.T) {
+	Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *Peer) {
+		p.contended("k", time.Now(), false)
+		for _, bond := range []bond{alone{}, &share{}} {
+			l := p.Hold(t, "k", Keep(time.Second))
+			require.IsType(t, bond, l.bond)
+			require.NoError(t, l.Unlock(t.Context()))
+			time.Sleep(contendedFor)
+		}
+	}, Quiet)
+}
+
 // unlocked is a context that is asked under no mutex of a shard. That of a lease may end the lease, which takes one.
 type unlocked struct {
 	context.Context
@@ -163,4 +176,37 @@ func TestCallerWhoseContextHasEndedIsPassedOver(t *testing.T) {
 		sitesOf.of(p.Client).leave("k", s.places[0])
 		require.NoError(t, next.Value.Unlock(t.Context()))
 	}, Quiet)
+}
+
+// An attempt that comes while something that was kept is being given back does not ask before the release is submitted.
+func TestAttemptWaitsForTheReleaseOfWhatWasKept(t *testing.T) {
+	Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *Peer) {
+		m := p.Mutex("k", Keep(time.Second))
+		require.NoError(t, rt.Must(m.Lock(t.Context()))(t).Unlock(t.Context()))
+		sh := sitesOf.of(p.Client).shard("k")
+		kept := rt.Under(&sh.mu, func() *tenure { return sh.m["k"].open[0] })
+		rt.Locked(&sh.mu, kept.overLocked)
+		synctest.Wait() // what was asked before has arrived
+		asked := p.Count(script.Acquire)
+		next := rt.Begin(func() (*Lease, error) { return p.Mutex("k").TryLock(t.Context()) })
+		synctest.Wait()
+		require.Equal(t, []int{0, 0, 0}, Hits(asked))
+		kept.giveBack(false)
+		require.NoError(t, next.Get(t).Unlock(t.Context()))
+		require.Zero(t, sitesOf.of(p.Client).kept.Load())
+	}, Quiet)
+}
+
+// A client that pushes may not reach keeps nothing: nobody could have it given up.
+func TestNothingIsKeptWherePushesAreNotHeard(t *testing.T) {
+	for deaf, kept := range map[int]int{1: 1, 2: 0} {
+		members := []*Yes{{}, {}, {}}
+		for i := range deaf {
+			members[i].deaf = true
+		}
+		c := rt.Must(New([]member.Member{members[0], members[1], members[2]}))(t)
+		t.Cleanup(func() { _ = c.Close() })
+		require.NoError(t, rt.Must(c.Mutex("k", Keep(time.Second)).TryLock(t.Context()))(t).Unlock(t.Context()))
+		require.Equal(t, kept, c.Stats()[KindMutex].Kept)
+	}
 }

@@ -208,6 +208,7 @@ func (t *tenure) settleLocked(now time.Time) (ends bool) {
 		return false
 	}
 	if next := t.nextLocked(now); next != nil {
+		next.kept = t.kept
 		if s := t.nextShareLocked(next.ctx, next.terms, now); s != nil {
 			t.passLocked(next, s)
 			return false
@@ -282,7 +283,7 @@ func (t *tenure) passLocked(p *place, s *share) {
 func (t *tenure) keepsLocked(now time.Time) bool {
 	s := t.site
 	switch {
-	case clock.Until(t.end, now) <= 0, s == nil, t.c.isClosed():
+	case clock.Until(t.end, now) <= 0, s == nil:
 		return false
 	case s.busy > 0, len(s.places) > 0, s.wanders(now): // somebody wants the lock, and cannot be given this
 		return false

@@ -123,7 +123,7 @@ func (c *Client) hears(slot uint16) bool {
 // ended implements bond. The last share ends the lease of the tenure, unless it is passed on.
 func (s *share) ended(_ *lease, err error, _ core.Ended) debt {
 	t, stay := s.of, time.Duration(0)
-	if s.stay > 0 && err == ErrReleased && s.c.hears(s.hold.wire.Slot()) {
+	if s.stay > 0 && s.c.hears(s.hold.wire.Slot()) {
 		stay = s.stay
 	}
 	t.shard.mu.Lock()

@@ -53,6 +53,7 @@ type place struct {
 	ctx   context.Context
 	done  <-chan struct{} // of ctx, whose methods may end a lease, and are not called under the mutex of a shard
 	share *share          // of what others have formed; nil: it is the caller's turn
+	kept  bool            // nobody else had it
 }
 
 // contendedFor is how long a name counts as contended after it was seen to be: the next caller then

@@ -163,7 +163,10 @@ func (t *tracer) callEnd(ctx context.Context, e redlock.CallEnd) {
 	if e.SecondRound {
 		span.AddEvent("second round")
 	}
-	if e.Passed {
+	switch {
+	case e.Passed && !e.Waited:
+		span.AddEvent("kept")
+	case e.Passed:
 		span.AddEvent("passed on")
 	}
 	switch {

@@ -50,6 +50,7 @@ type Metrics struct {
 	votes       *prometheus.HistogramVec
 	raised      *prometheus.CounterVec
 	passed      *prometheus.CounterVec
+	reused      *prometheus.CounterVec
 	extended    *prometheus.CounterVec
 	lost        *prometheus.CounterVec
 	released    *prometheus.CounterVec
@@ -61,7 +62,7 @@ type Metrics struct {
 	build       prometheus.Gauge
 	all         []prometheus.Collector
 
-	held, oldest, waiters, up, voting, silent, offset *prometheus.Desc
+	held, kept, oldest, waiters, up, voting, silent, offset *prometheus.Desc
 
 	mu     sync.Mutex
 	client *redlock.Client
@@ -109,6 +110,7 @@ func New(opts ...Option) *Metrics {
 	m.votes = histogram("redlock_grant_votes", "Members that had granted when a lock was granted.", []float64{1, 2, 3, 4, 5, 6, 7}, labels()...)
 	m.raised = counter("redlock_token_writeback_total", "Grants whose token needed a second round, because the members' counters disagreed.", labels()...)
 	m.passed = counter("redlock_passed_total", "Grants that another caller of the client passed on, without a command.", labels()...)
+	m.reused = counter("redlock_kept_used_total", "Grants of a lock that the client had kept.", labels()...)
 	m.extended = counter("redlock_extend_total", "Renewals that were decided, by outcome: renewed, refused.", labels("outcome")...)
 	m.lost = counter("redlock_lost_total", "Leases that ended although their holder did not end them, by reason: expired, refused, max_hold, closed.", labels("reason")...)
 	m.released = counter("redlock_release_total", "Calls of Unlock, by outcome: released, lost, in_doubt, error.", labels("outcome")...)
@@ -123,6 +125,7 @@ func New(opts ...Option) *Metrics {
 	m.build.Set(1)
 	m.all = append(m.all, m.build)
 	m.held = prometheus.NewDesc("redlock_held", "Leases that are held.", []string{"kind"}, nil)
+	m.kept = prometheus.NewDesc("redlock_kept", "Locks that are kept without a lease.", []string{"kind"}, nil)
 	m.oldest = prometheus.NewDesc("redlock_oldest_held_seconds", "Age of the oldest lease that is held, 0 if there is none.", []string{"kind"}, nil)
 	m.waiters = prometheus.NewDesc("redlock_waiters", "Callers of Lock that are waiting.", []string{"kind"}, nil)
 	m.up = prometheus.NewDesc("redlock_member_up", "1 while the member can be reached.", []string{"member"}, nil)
@@ -162,6 +165,7 @@ func (m *Metrics) begin() {
 		}
 		m.raised.WithLabelValues(kind)
 		m.passed.WithLabelValues(kind)
+		m.reused.WithLabelValues(kind)
 	}
 }
 
@@ -196,7 +200,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.all {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.held, m.oldest, m.waiters, m.up, m.voting, m.silent, m.offset} {
+	for _, d := range []*prometheus.Desc{m.held, m.kept, m.oldest, m.waiters, m.up, m.voting, m.silent, m.offset} {
 		ch <- d
 	}
 }
@@ -217,6 +221,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for kind, s := range client.Stats() {
 		gauge(m.held, float64(s.Held), string(kind))
+		gauge(m.kept, float64(s.Kept), string(kind))
 		age := 0.0
 		if !s.Oldest.IsZero() {
 			age = time.Since(s.Oldest).Seconds()
@@ -290,7 +295,10 @@ func (v events) callEnd(_ context.Context, e redlock.CallEnd) {
 	if e.SecondRound {
 		m.raised.WithLabelValues(m.with(e.Kind, e.Key)...).Inc()
 	}
-	if e.Passed {
+	switch {
+	case e.Passed && !e.Waited:
+		m.reused.WithLabelValues(m.with(e.Kind, e.Key)...).Inc()
+	case e.Passed:
 		m.passed.WithLabelValues(m.with(e.Kind, e.Key)...).Inc()
 	}
 }

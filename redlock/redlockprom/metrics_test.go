@@ -96,7 +96,9 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	must(t, client.Latch(name, 3).CountDown(ctx), redlock.ErrConflict)
 	must(t, client.Latch(name, 2).CountDown(ctx))
 	must(t, client.Latch(name, 2).Await(ctx))
-	m.Tracer().CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: name, Kind: redlock.KindMutex}}, Votes: 2, SecondRound: true, Passed: true, Validity: time.Second})
+	for _, waited := range []bool{true, false} {
+		m.Tracer().CallEnd(ctx, redlock.CallEnd{CallStart: redlock.CallStart{LockName: redlock.LockName{Key: name, Kind: redlock.KindMutex}}, Votes: 2, SecondRound: waited, Passed: true, Waited: waited, Validity: time.Second})
+	}
 	m.Tracer().Member("a:1", false, fmt.Errorf("a:1: %w", &member.ReplyError{Kind: member.KindAuth, Text: "WRONGPASS"}))
 	registry := prometheus.NewPedanticRegistry()
 	must(t, registry.Register(m))
@@ -142,7 +144,7 @@ func count(t *testing.T, m *Metrics, registry *prometheus.Registry) {
 redlock_acquire_total{kind="mutex",outcome="canceled"} 0
 redlock_acquire_total{kind="mutex",outcome="error"} 0
 redlock_acquire_total{kind="mutex",outcome="expired"} 0
-redlock_acquire_total{kind="mutex",outcome="granted"} 5
+redlock_acquire_total{kind="mutex",outcome="granted"} 6
 redlock_acquire_total{kind="mutex",outcome="held"} 1
 redlock_acquire_total{kind="mutex",outcome="no_quorum"} 0
 # HELP redlock_extend_total Renewals that were decided, by outcome: renewed, refused.
@@ -152,6 +154,12 @@ redlock_extend_total{kind="mutex",outcome="renewed"} 1
 # HELP redlock_held Leases that are held.
 # TYPE redlock_held gauge
 redlock_held{kind="mutex"} 1
+# HELP redlock_kept Locks that are kept without a lease.
+# TYPE redlock_kept gauge
+redlock_kept{kind="mutex"} 0
+# HELP redlock_kept_used_total Grants of a lock that the client had kept.
+# TYPE redlock_kept_used_total counter
+redlock_kept_used_total{kind="mutex"} 1
 # HELP redlock_lost_total Leases that ended although their holder did not end them, by reason: expired, refused, max_hold, closed.
 # TYPE redlock_lost_total counter
 redlock_lost_total{kind="mutex",reason="closed"} 0
@@ -315,7 +323,7 @@ func TestMetricsHoldNoSecret(t *testing.T) {
 		t.Error(text)
 	}
 	byPart := New(WithKeyLabel(func(name string) string { part, _, _ := strings.Cut(name, ":"); return part }))
-	if text := exposed(byPart); strings.Contains(text, canary) || !strings.Contains(text, `redlock_acquire_total{key="invoice",kind="mutex",outcome="granted"} 5`) {
+	if text := exposed(byPart); strings.Contains(text, canary) || !strings.Contains(text, `redlock_acquire_total{key="invoice",kind="mutex",outcome="granted"} 6`) {
 		t.Error(text)
 	}
 }
