@@ -29,7 +29,7 @@ type attempt struct {
 
 // newAttempt makes an attempt, and has pushes find it. in is the context of the acquisition for the tracer, nil without
 // one. It returns nil if the client is closed.
-func (c *Client) newAttempt(k script.Lock, t terms, past wait.Past, in context.Context) *attempt {
+func (c *Client) newAttempt(k script.Lock, t *terms, past wait.Past, in context.Context) *attempt {
 	if !c.inflight.enter() {
 		return nil
 	}

@@ -21,7 +21,7 @@ import (
 func TestVoteThatComesBeforeTheGrantIsRaised(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 		Skew(t, cluster, "k", 9, 9, 5)
-		a := p.newAttempt(p.cfg.lockOf("k"), terms{kind: &exclusive, ttl: time.Second}, wait.Past{}, t.Context())
+		a := p.newAttempt(p.cfg.lockOf("k"), &terms{kind: &exclusive, ttl: time.Second}, wait.Past{}, t.Context())
 		var s wait.Step
 		now := a.next(&s)
 		a.do(&s, now)

@@ -114,7 +114,7 @@ func (e *Election) Campaign(ctx context.Context, value []byte) (*Lease, error) {
 		return nil, err
 	}
 	c := e.lock.c
-	l, err := c.acquire(ctx, e.lock.want(opCampaign, false))
+	l, err := e.lock.acquire(ctx, opCampaign, false)
 	if err != nil {
 		return nil, err
 	}

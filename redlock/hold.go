@@ -51,8 +51,8 @@ type hold struct {
 }
 
 // begin makes h the hold of an attempt under a new owner, with room for each member.
-func (h *hold) begin(c *Client, wire script.Lock, t terms, room wait.Room, past wait.Past) {
-	h.c, h.wire, h.terms, h.longest = c, wire, t, t.ttl
+func (h *hold) begin(c *Client, wire script.Lock, t *terms, room wait.Room, past wait.Past) {
+	h.c, h.wire, h.terms, h.longest = c, wire, *t, t.ttl
 	h.owner, h.n = c.newOwner()
 	if len(room.Votes) != len(c.members) {
 		panic("redlock: a majority of other members")

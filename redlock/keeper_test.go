@@ -55,7 +55,7 @@ func TestLeasesAreRenewedByScriptAndSlot(t *testing.T) {
 				if d.kind == "other" {
 					k = k.ExtendedBy(&other)
 				}
-				a := c.newAttempt(k, terms{kind: &exclusive, ttl: time.Minute / 2, renew: true}, wait.Past{}, nil)
+				a := c.newAttempt(k, &terms{kind: &exclusive, ttl: time.Minute / 2, renew: true}, wait.Past{}, nil)
 				leases = append(leases, leaseOf(a, time.Minute/8, false))
 			}
 			c.keeper.renewAll(leases, time.Now())
@@ -221,7 +221,7 @@ func TestRenewalComesBeforeWhatIsLeftOfTheVotesEnds(t *testing.T) {
 	c := Agreed(t, &Yes{})
 	for _, left := range []time.Duration{10 * time.Millisecond, 89 * time.Millisecond, 980 * time.Millisecond, 3 * time.Second} {
 		for _, renew := range []bool{true, false} {
-			a := c.newAttempt(c.cfg.lockOf("k"), terms{kind: &exclusive, ttl: 30 * time.Second, renew: renew}, wait.Past{}, nil)
+			a := c.newAttempt(c.cfg.lockOf("k"), &terms{kind: &exclusive, ttl: 30 * time.Second, renew: renew}, wait.Past{}, nil)
 			l := leaseOf(a, left, true)
 			now := l.granted
 			require.Greater(t, left, l.renewAt.Sub(now), "an answer takes time")
@@ -274,7 +274,7 @@ func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
 		}
 		c.contended("k", time.Now(), false)
 		require.Equal(t, contendedFor, due())
-		a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
+		a := c.newAttempt(script.Exclusive("k"), &terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
 		l := leaseOf(a, time.Minute, false)
 		require.True(t, c.keeper.add(l))
 		require.Equal(t, lookAgain, due())
@@ -304,7 +304,7 @@ func TestVotesAreRegainedFewAtATime(t *testing.T) {
 		slow := &slowToRejoin{}
 		c := rt.Must(New([]member.Member{slow}))(t)
 		for i := range leases {
-			a := c.newAttempt(script.Exclusive(strconv.Itoa(i)), terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
+			a := c.newAttempt(script.Exclusive(strconv.Itoa(i)), &terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
 			l := leaseOf(a, time.Minute/2, false)
 			require.True(t, c.keeper.add(l))
 		}
@@ -341,7 +341,7 @@ func TestReleaseIsOwedForAsLongAsTheEntryMayLive(t *testing.T) {
 		c := rt.Must(New([]member.Member{&renewals{}}))(t)
 		defer func() { _ = c.Close() }()
 		for start, owed := range map[wait.Start]time.Duration{wait.TryOnce: c.cfg.Entry, wait.WaitFirst: 4 * c.cfg.Entry} {
-			a := c.newAttempt(script.Exclusive("k"), terms{kind: &exclusive, ttl: time.Second}, wait.Past{Start: start}, nil)
+			a := c.newAttempt(script.Exclusive("k"), &terms{kind: &exclusive, ttl: time.Second}, wait.Past{Start: start}, nil)
 			r := a.releaseQuestion(&a.hold, memberset.All(1), false)
 			require.Equal(t, owed+time.Second, time.Until(r.OweUntil))
 			a.abandon()

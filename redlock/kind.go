@@ -42,6 +42,8 @@ type kind struct {
 	passes bool
 	// lapses says that a lease of a fixed TTL may end by itself: nobody is told that it was lost.
 	lapses bool
+	// own says that obtain is a hook of its own. The engine does not ask the plain one: what a hook is given must be a copy.
+	own bool
 	// extra is what terms of the kind have besides if a caller says nothing.
 	extra extra
 

@@ -377,7 +377,7 @@ func (g *gathering) askAt(c *Client, parts []part) error {
 		if p.c != c || p.lease != nil {
 			continue
 		}
-		a := c.newAttempt(p.wire, p.inHand, past, p.in)
+		a := c.newAttempt(p.wire, &p.inHand, past, p.in)
 		if a == nil {
 			return &keyError{op: p.want.op, key: p.want.name, err: ErrClosed}
 		}

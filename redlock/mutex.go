@@ -60,7 +60,7 @@ func (m *Mutex) init(c *Client, k *kind, name string, opts []LockOption) {
 //   - ErrNested or ErrUpgrade, if ctx ends with a lease of this lock: the call would wait for itself.
 //   - ErrTooSlow, ErrForeignKey, ErrTokensExhausted, ErrClosed, ErrInput.
 func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, m.want(opLock, false))
+	return m.acquire(ctx, opLock, false)
 }
 
 // TryLock asks once and does not wait for the lock. It takes one round trip, or at most
@@ -73,7 +73,7 @@ func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
 //   - ErrQuarantined, if too many members do not vote yet.
 //   - Otherwise as for Lock.
 func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
-	return m.c.acquire(ctx, m.want(opTryLock, true))
+	return m.acquire(ctx, opTryLock, true)
 }
 
 // Do runs fn while it holds the lock. The context that fn gets is a child of ctx and ends with the
@@ -82,7 +82,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // fn has not returned already. If fn has run, an error of Do matches ErrRan, and fn's own, and ErrLost or
 // ErrInDoubt if the lease ended badly. If fn has not run, the error is that of Lock and does not match ErrRan.
 func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
-	return m.during(ctx, m.want(opLock, false), fn)
+	return m.during(ctx, opLock, false, fn)
 }
 
 // TryDo runs fn as Do does if it gets the lock at once, as TryLock gets it, and says whether fn ran. If
@@ -90,7 +90,7 @@ func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context, lease *Leas
 // that every process starts and one is to run. Callers that ask at the same instant may all be refused:
 // see TryLock.
 func (m *Mutex) TryDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
-	return m.duringTry(ctx, m.want(opTryLock, true), fn)
+	return m.duringTry(ctx, opTryLock, fn)
 }
 
 // want is what a caller asks for. try: without waiting.
@@ -98,12 +98,17 @@ func (m *Mutex) want(op string, try bool) want {
 	return want{op: op, name: m.name, terms: &m.terms, try: try}
 }
 
+func (m *Mutex) acquire(ctx context.Context, op string, try bool) (*Lease, error) {
+	w := m.want(op, try)
+	return m.c.acquire(ctx, &w)
+}
+
 // duringTry is during for a call that does not wait. It reports whether fn ran.
-func (m *Mutex) duringTry(ctx context.Context, w want, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
+func (m *Mutex) duringTry(ctx context.Context, op string, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
 	if fn == nil {
-		return false, badInput(w.op, "nil function")
+		return false, badInput(op, "nil function")
 	}
-	err = m.during(ctx, w, func(ctx context.Context, lease *Lease) error { ran = true; return fn(ctx, lease) })
+	err = m.during(ctx, op, true, func(ctx context.Context, lease *Lease) error { ran = true; return fn(ctx, lease) })
 	return ran, unlessHeld(ctx, ran, err)
 }
 
@@ -116,11 +121,11 @@ func unlessHeld(ctx context.Context, ran bool, err error) error {
 }
 
 // during runs fn while the caller holds what it wants.
-func (m *Mutex) during(ctx context.Context, w want, fn func(ctx context.Context, lease *Lease) error) (err error) {
+func (m *Mutex) during(ctx context.Context, op string, try bool, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	if fn == nil {
-		return badInput(w.op, "nil function")
+		return badInput(op, "nil function")
 	}
-	lease, err := m.c.acquire(ctx, w)
+	lease, err := m.acquire(ctx, op, try)
 	if err != nil {
 		return err
 	}

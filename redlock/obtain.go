@@ -42,23 +42,28 @@ func (c *Client) check(ctx context.Context, op, name string, ttl time.Duration) 
 
 // acquire obtains a lock for a caller, and tells the tracer. The tracer's context is for its events
 // alone: the lease has the values of the caller's.
-func (c *Client) acquire(ctx context.Context, w want) (*Lease, error) {
-	if err := c.check(ctx, w.op, w.name, w.terms.ttl); err != nil {
+func (c *Client) acquire(ctx context.Context, w *want) (lease *Lease, err error) {
+	if err = c.check(ctx, w.op, w.name, w.terms.ttl); err != nil {
 		return nil, err
 	}
-	if err := w.terms.check(&c.cfg); err != nil {
+	if err = w.terms.check(&c.cfg); err != nil {
 		return nil, badInput(w.op, "%v", err)
 	}
-	call, start := CallStart{LockName: LockName{w.terms.kind.name, w.name}, Op: w.op, TTL: w.terms.ttl}, time.Time{}
-	if c.trace.CallEnd != nil {
-		start = time.Now()
-	}
-	in := c.trace.start(ctx, call)
-	lease, res, err := c.obtain(ctx, in, w)
-	if c.trace.CallEnd != nil {
-		c.trace.CallEnd(in, ended(call, start, time.Now(), lease, res, err))
+	if !c.trace.ofCalls() { // the stack of a caller that waits is as small as can be
+		lease, _, err = c.obtain(ctx, nil, w)
+	} else {
+		lease, err = c.obtainTraced(ctx, w)
 	}
 	return lease, c.withWho(ctx, w, err)
+}
+
+// obtainTraced is obtain whose start and end the tracer is told of.
+func (c *Client) obtainTraced(ctx context.Context, w *want) (*Lease, error) {
+	call, start := CallStart{LockName: LockName{w.terms.kind.name, w.name}, Op: w.op, TTL: w.terms.ttl}, time.Now()
+	in := c.trace.start(ctx, call)
+	lease, res, err := c.obtain(ctx, in, w)
+	c.trace.end(in, ended(call, start, time.Now(), lease, res, err))
+	return lease, err
 }
 
 // ended describes the end of a call that was to get a lease.
@@ -75,43 +80,38 @@ func ended(call CallStart, start, now time.Time, lease *Lease, res result, err e
 
 // obtain gets a lock by re-entry or as its kind does. in is the context of the acquisition for the
 // tracer, nil without one.
-func (c *Client) obtain(ctx, in context.Context, w want) (*Lease, result, error) {
+func (c *Client) obtain(ctx, in context.Context, w *want) (*Lease, result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: err}
 	}
 	if w.mayReenter() {
-		if l, err := c.again(&w); l != nil || err != nil {
+		if l, err := c.again(w); l != nil || err != nil {
 			return l, result{}, err
 		}
 	}
-	if err := c.nested(ctx, &w); err != nil {
+	if err := c.nested(ctx, w); err != nil {
 		return nil, result{}, err
 	}
-	return w.terms.kind.obtain(c, ctx, in, w)
+	if w.terms.kind.own {
+		return w.terms.kind.obtain(c, ctx, in, *w)
+	}
+	return c.byAttempts(ctx, in, w)
 }
 
 // byAttempts gets a lock by attempts of the caller's own. A caller that waits stands in the line of the
 // name first.
-func (c *Client) byAttempts(ctx, in context.Context, w want) (*Lease, result, error) {
-	if l, res := c.takes(ctx, &w); l != nil {
+func (c *Client) byAttempts(ctx, in context.Context, w *want) (*Lease, result, error) {
+	if l, res := c.takes(ctx, w); l != nil {
 		return l, res, nil
 	}
 	if w.try {
-		once := retry{began: time.Now()}
-		l, res, err := c.attempts(ctx, in, &w, wait.Past{Start: wait.TryOnce})
-		for err != nil && c.comesBack(ctx, w.slot(&c.cfg), err, &once) {
-			l, res, err = c.attempts(ctx, in, &w, wait.Past{Start: wait.TryOnce})
-		}
-		if err != nil && c.isClosed() {
-			err = &keyError{op: w.op, key: w.name, err: ErrClosed}
-		}
-		return l, res, err
+		return c.atOnce(ctx, in, w)
 	}
-	if err := c.unlessUnreachable(ctx, &w); err != nil { // callers that come again and again cost the members that come back no time
+	if err := c.unlessUnreachable(ctx, w); err != nil { // callers that come again and again cost the members that come back no time
 		return nil, result{waited: true}, err
 	}
-	place, contended, err := c.standInLine(ctx, &w)
-	for ; err == nil && place != nil && place.share != nil; place, contended, err = c.standInLine(ctx, &w) {
+	place, contended, err := c.standInLine(ctx, w)
+	for ; err == nil && place != nil && place.share != nil; place, contended, err = c.standInLine(ctx, w) {
 		if l, ok := place.share.begin(time.Now()); ok {
 			return l, result{Grant: wait.Grant{In: place.share.of.in}, waited: !place.kept, passed: true}, nil
 		}
@@ -122,11 +122,11 @@ func (c *Client) byAttempts(ctx, in context.Context, w want) (*Lease, result, er
 	w.turn = hasTurn
 	defer func() {
 		if w.turn == hasTurn {
-			c.leaveLine(&w, place)
+			c.leaveLine(w, place)
 		}
 	}()
 	if w.mayReenter() { // another goroutine of the same owner may have been before us in line
-		if l, err := c.again(&w); l != nil || err != nil {
+		if l, err := c.again(w); l != nil || err != nil {
 			return l, result{}, err
 		}
 	}
@@ -134,7 +134,20 @@ func (c *Client) byAttempts(ctx, in context.Context, w want) (*Lease, result, er
 	if contended {
 		past.Start = wait.WaitFirst
 	}
-	return c.attempts(ctx, in, &w, past)
+	return c.attempts(ctx, in, w, past)
+}
+
+// atOnce gets a lock by an attempt that does not wait, and perhaps by one more.
+func (c *Client) atOnce(ctx, in context.Context, w *want) (*Lease, result, error) {
+	once := retry{began: time.Now()}
+	l, res, err := c.attempts(ctx, in, w, wait.Past{Start: wait.TryOnce})
+	for err != nil && c.comesBack(ctx, w.slot(&c.cfg), err, &once) {
+		l, res, err = c.attempts(ctx, in, w, wait.Past{Start: wait.TryOnce})
+	}
+	if err != nil && c.isClosed() {
+		err = &keyError{op: w.op, key: w.name, err: ErrClosed}
+	}
+	return l, res, err
 }
 
 // unlessUnreachable is why a caller that would wait need not begin. It says so after Config.MemberTimeout, unless a majority can
@@ -171,6 +184,10 @@ func (c *Client) unreachable(w *want) *QuorumError {
 	if noQuorumSince.IsZero() || w.try || c.isClosed() {
 		return nil
 	}
+	return c.unreachableSince(noQuorumSince, w)
+}
+
+func (c *Client) unreachableSince(noQuorumSince time.Time, w *want) *QuorumError {
 	var few fewStates
 	wire := w.terms.kind.of(w.name, &c.cfg, w.terms)
 	states := c.appendStatesOf(few[:0], wire.Slot())
@@ -274,7 +291,7 @@ func (c *Client) attempts(ctx, in context.Context, w *want, past wait.Past) (*Le
 	if err := c.unreachable(w); err != nil { // it may have become so while the caller stood in line
 		return nil, result{waited: true}, err
 	}
-	a := c.newAttempt(w.terms.kind.of(w.name, &c.cfg, w.terms), *w.terms, past, in)
+	a := c.newAttempt(w.terms.kind.of(w.name, &c.cfg, w.terms), w.terms, past, in)
 	if a == nil {
 		return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
 	}
@@ -298,7 +315,7 @@ func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *wait.St
 		if s.Do != wait.Again || ctx.Err() != nil {
 			return nil, res, err
 		}
-		if a = c.newAttempt(a.wire, *w.terms, past, in); a == nil {
+		if a = c.newAttempt(a.wire, w.terms, past, in); a == nil {
 			return nil, result{}, &keyError{op: w.op, key: w.name, err: ErrClosed}
 		}
 		now = a.next(s)
@@ -306,5 +323,5 @@ func (c *Client) follow(ctx, in context.Context, w *want, a *attempt, s *wait.St
 }
 
 func (plain) obtain(c *Client, ctx, in context.Context, w want) (*Lease, result, error) {
-	return c.byAttempts(ctx, in, w)
+	return c.byAttempts(ctx, in, &w)
 }

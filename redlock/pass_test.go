@@ -89,7 +89,7 @@ func TestWaiterThatIsHeardOfWhileATenureIsFormedRecallsIt(t *testing.T) {
 		_, _, err := sitesOf.of(c).enter(t.Context(), "k", 1, nil, w.terms)
 		require.NoError(t, err)
 		sitesOf.of(c).contended("k", time.Now(), true)
-		a := c.newAttempt(exclusive.of("k", &c.cfg, w.terms), *w.terms, wait.Past{}, nil)
+		a := c.newAttempt(exclusive.of("k", &c.cfg, w.terms), w.terms, wait.Past{}, nil)
 		tenure := c.won(&w, &a.hold)
 		require.NotNil(t, tenure)
 		hears := func() {

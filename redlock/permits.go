@@ -32,7 +32,7 @@ const (
 // permitKind is the kind of Semaphore.
 var permitKind = kind{
 	name: KindSemaphore, lock: script.Semaphore, rules: &wait.Permits, width: permitWidth, format: 2, space: ownNames + "s",
-	lapses: true, extra: &permitTerms{want: -1}, hooks: permitHooks{},
+	lapses: true, extra: &permitTerms{want: -1}, own: true, hooks: permitHooks{},
 }
 
 var _ = register(&permitKind)
@@ -109,10 +109,10 @@ func (c *Client) permit(ctx, in context.Context, w want) (l *Lease, res result, 
 			p.want = givenBackOf.of(c).another(p.limit)
 		}
 		if p.n > 1 {
-			l, res, err = c.several(ctx, in, w)
+			l, res, err = c.several(ctx, in, &w)
 		} else {
 			p.known = limitsOf.of(c).get(w.name)
-			l, res, err = c.byAttempts(ctx, in, w)
+			l, res, err = c.byAttempts(ctx, in, &w)
 		}
 		if !res.met || pause > c.cfg.MemberTimeout/2 || clock.Elapsed(began, time.Now())+pause > quorum.Patience*c.cfg.MemberTimeout {
 			break
@@ -132,7 +132,7 @@ func (c *Client) permit(ctx, in context.Context, w want) (l *Lease, res result, 
 // several gets several permits for a caller. While a limit below them is in force, nobody can give
 // them, and at the head of the line the caller would keep all others out: so it leaves. It does that
 // by the word of a majority, because a member that was away may tell a limit that was raised since.
-func (c *Client) several(ctx, in context.Context, w want) (*Lease, result, error) {
+func (c *Client) several(ctx, in context.Context, w *want) (*Lease, result, error) {
 	p := w.terms.extra.(*permitTerms)
 	for {
 		p.known = limitsOf.of(c).get(w.name)

@@ -16,7 +16,7 @@ import (
 
 // share gets a read lock: a part in the hold that there is, or in one that the caller, or another
 // before it, forms.
-func (c *Client) share(ctx, in context.Context, w want) (*Lease, result, error) {
+func (c *Client) share(ctx, in context.Context, w *want) (*Lease, result, error) {
 	if !w.terms.renew {
 		return c.byAttempts(ctx, in, w)
 	}
@@ -36,19 +36,19 @@ func (c *Client) share(ctx, in context.Context, w want) (*Lease, result, error) 
 				return l, result{Grant: wait.Grant{In: t.in}}, nil
 			}
 		case t != nil && t.lease != nil:
-			if err := t.askLocked(ctx, &w, now); err != nil {
+			if err := t.askLocked(ctx, w, now); err != nil {
 				return nil, result{}, err
 			}
 		case w.try: // there is none, or it may take long: it is not waited for
 			sh.mu.Unlock()
-			return c.form(ctx, in, &w, &tenure{c: c, kind: kind, name: w.name, ttl: ttl, shard: sh})
+			return c.form(ctx, in, w, &tenure{c: c, kind: kind, name: w.name, ttl: ttl, shard: sh})
 		case t != nil:
-			return t.waitLocked(ctx, in, &w)
+			return t.waitLocked(ctx, in, w)
 		default:
 			t = &tenure{c: c, kind: kind, name: w.name, ttl: ttl, shard: sh}
 			t.openLocked()
 			sh.mu.Unlock()
-			return c.form(ctx, in, &w, t)
+			return c.form(ctx, in, w, t)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func (c *Client) form(ctx, in context.Context, w *want, h *tenure) (*Lease, resu
 	var l *Lease
 	var res result
 	if err == nil {
-		l, res, err = c.byAttempts(ctx, in, want{op: w.op, name: w.name, terms: &t, try: w.try})
+		l, res, err = c.byAttempts(ctx, in, &want{op: w.op, name: w.name, terms: &t, try: w.try})
 	} else {
 		err = waitsForReader(w, err)
 	}

@@ -61,23 +61,23 @@ func (m *RWMutex) TryDo(ctx context.Context, fn func(ctx context.Context, lease 
 //
 // If the owner (As) holds the write lease, RLock enters that one.
 func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) {
-	return m.read.c.acquire(ctx, m.read.want(opReadLock, false))
+	return m.read.acquire(ctx, opReadLock, false)
 }
 
 // TryRLock asks once for a reader. It fails with ErrHeld also if other readers have the lock and a
 // writer waits.
 func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) {
-	return m.read.c.acquire(ctx, m.read.want(opTryReadLock, true))
+	return m.read.acquire(ctx, opTryReadLock, true)
 }
 
 // RDo runs fn while a reader holds the lock, as Do does for a writer.
 func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
-	return m.read.during(ctx, m.read.want(opReadLock, false), fn)
+	return m.read.during(ctx, opReadLock, false, fn)
 }
 
 // TryRDo runs fn as RDo does if it gets the lock at once, and says whether fn ran: see Mutex.TryDo.
 func (m *RWMutex) TryRDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
-	return m.read.duringTry(ctx, m.read.want(opTryReadLock, true), fn)
+	return m.read.duringTry(ctx, opTryReadLock, fn)
 }
 
 // What readers ask for.
@@ -98,7 +98,7 @@ var (
 // this client's does not crowd out others; readWidth bounds what the members keep for it.
 var readKind = kind{
 	name: KindRead, lock: script.Reading, rules: &wait.Reading, width: readWidth, format: 2, together: true,
-	extra: noExtra{}, hooks: readHooks{},
+	extra: noExtra{}, own: true, hooks: readHooks{},
 }
 
 var _, _ = register(&writeKind), register(&readKind)
@@ -107,7 +107,7 @@ var _, _ = register(&writeKind), register(&readKind)
 type readHooks struct{ plain }
 
 func (readHooks) obtain(c *Client, ctx, in context.Context, w want) (*Lease, result, error) {
-	return c.share(ctx, in, w)
+	return c.share(ctx, in, &w)
 }
 
 func (readHooks) heard(h *hold, r report) {

@@ -958,7 +958,8 @@ func (s *search) start(c int) {
 		past.Start = wait.TryOnce
 	}
 	s.boundBy(cl)
-	a := s.stubs[c].newAttempt(s.wire(c), s.terms(c), past, nil)
+	terms := s.terms(c)
+	a := s.stubs[c].newAttempt(s.wire(c), &terms, past, nil)
 	cl.places, cl.final, cl.behind = [schedMembers]int64{}, false, 0
 	for k := range s.bounds.clients {
 		if k != c && w.c[k].phase == schedTrying && w.c[k].final {

@@ -59,7 +59,7 @@ func Permits(n int) LockOption {
 // If a limit is stored that is above 0 and below Permits, Acquire returns ErrLimit. It hears of such
 // a limit within a third of Config.Entry, and keeps nobody waiting from then on.
 func (s *Semaphore) Acquire(ctx context.Context) (*Lease, error) {
-	return s.m.c.acquire(ctx, s.m.want(opAcquirePermit, false))
+	return s.m.acquire(ctx, opAcquirePermit, false)
 }
 
 // TryAcquire does not wait for a permit. It takes one round trip, and a few more if it meets others
@@ -67,17 +67,17 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Lease, error) {
 // ErrHeld if so many slots are taken, and also if others wait, and with ErrLimit as Acquire, or if the
 // stored limit is 0. Otherwise it does what Mutex.TryLock does.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Lease, error) {
-	return s.m.c.acquire(ctx, s.m.want(opTryAcquirePermit, true))
+	return s.m.acquire(ctx, opTryAcquirePermit, true)
 }
 
 // Do runs fn while it holds a permit, as Mutex.Do does with the lock.
 func (s *Semaphore) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
-	return s.m.during(ctx, s.m.want(opAcquirePermit, false), fn)
+	return s.m.during(ctx, opAcquirePermit, false, fn)
 }
 
 // TryDo runs fn as Do does if it gets a permit at once, and says whether fn ran: see Mutex.TryDo.
 func (s *Semaphore) TryDo(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (ran bool, err error) {
-	return s.m.duringTry(ctx, s.m.want(opTryAcquirePermit, true), fn)
+	return s.m.duringTry(ctx, opTryAcquirePermit, fn)
 }
 
 // What callers of a Semaphore ask for.

@@ -131,10 +131,15 @@ func (t *Tracer) start(ctx context.Context, e CallStart) context.Context {
 	switch {
 	case t.CallStart != nil:
 		return t.CallStart(ctx, e)
-	case t.CallEnd == nil && t.Request == nil && t.Woken == nil:
+	case !t.ofCalls():
 		return nil
 	}
 	return ctx
+}
+
+// ofCalls reports whether anything is told of a call.
+func (t *Tracer) ofCalls() bool {
+	return t.CallStart != nil || t.CallEnd != nil || t.Request != nil || t.Woken != nil
 }
 
 func (t *Tracer) end(ctx context.Context, e CallEnd) {

@@ -66,7 +66,7 @@ func (c *Client) tellWho() {
 }
 
 // withWho adds to the error of a try who has the lock.
-func (c *Client) withWho(ctx context.Context, w want, err error) error {
+func (c *Client) withWho(ctx context.Context, w *want, err error) error {
 	if err == nil || !w.try || c.cfg.Label == "" || !errors.Is(err, ErrHeld) {
 		return err
 	}
@@ -93,7 +93,7 @@ func (c *Client) withWho(ctx context.Context, w want, err error) error {
 
 // holders asks which clients have a lock, and returns when a majority of the members have said so. Who waits is not asked for: a line
 // may be long.
-func (c *Client) holders(ctx context.Context, w want) (clients []string) {
+func (c *Client) holders(ctx context.Context, w *want) (clients []string) {
 	lock := w.terms.kind.of(w.name, &c.cfg, w.terms)
 	answered, named := 0, make(map[string]int)
 	c.askUntil(ctx, lock.PeekHolders(nil), func(_ int, r member.Reply, err error) (enough bool) {
