@@ -67,6 +67,7 @@ func TestViolationsAreAddedUp(t *testing.T) {
 }
 
 func TestMissedTargetsAreRed(t *testing.T) {
+	require.Contains(t, New(run()).Summary(), "! out of goal, 5 of 7: W1 p50, lock + unlock, to floor (N = 3); ")
 	for _, row := range New(run()).Targets().Rows {
 		if strings.HasPrefix(row[0].Text, "W1 p50") {
 			require.Equal(t, Field{Text: "1.25× (≤ 1.15×)", Bad: true}, row[2])

@@ -239,6 +239,9 @@ func (r *Report) Summary() string {
 	if t := r.Targets(); len(t.Rows) > 0 {
 		p("\n%s", t.Title)
 		textTable(p, t)
+		if out := t.bad(); len(out) > 0 {
+			p("  ! out of goal, %d of %d: %s", len(out), len(t.Rows), strings.Join(out, "; "))
+		}
 	}
 	if v := r.Violations(); len(v) > 0 {
 		p("\nPROMISES BROKEN, KEYS LEFT")
@@ -250,6 +253,22 @@ func (r *Report) Summary() string {
 		p("missing: %s: %s; install: %s", m.Entry, m.Why, m.Install)
 	}
 	return b.String()
+}
+
+// bad names the rows with fields that are bad, and their columns.
+func (t Table) bad() (out []string) {
+	for _, row := range t.Rows {
+		var where []string
+		for i, f := range row {
+			if f.Bad {
+				where = append(where, t.Head[i])
+			}
+		}
+		if len(where) > 0 {
+			out = append(out, fmt.Sprintf("%s (%s)", row[0].Text, strings.Join(where, ", ")))
+		}
+	}
+	return out
 }
 
 func textTable(p func(string, ...any), t Table) {
