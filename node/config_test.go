@@ -113,7 +113,7 @@ func TestParseURLSaysWhatIsWrong(t *testing.T) {
 		"redis+unix:///a?addr_map=a/b":     `"addr_map", which is of clusters and Sentinels only`,
 		"http://:s3cret@h":                 "scheme",
 		"h:6379":                           "scheme",
-		"":                                 "scheme",
+		"":                                 "is empty: is the variable set",
 		"redis:h":                          "//",
 		"redis://":                         "no host",
 		"redis://:s3cret@":                 "no host",

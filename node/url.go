@@ -22,6 +22,9 @@ func (e *urlError) Error() string { return "redis URL " + e.problem }
 
 // parseURL reads the URL of one server: see ParseTarget.
 func parseURL(s string) (Config, error) {
+	if s == "" {
+		return Config{}, &urlError{"is empty: is the variable set that it comes from, as REDLOCK_MEMBERS?"}
+	}
 	u, err := url.Parse(s)
 	if err != nil { // its text quotes s
 		return Config{}, malformed(s)

@@ -18,8 +18,10 @@ var (
 	ErrHeld = errors.New("lock is held")
 	// ErrNoQuorum: too few members could be asked. The state of the lock is unknown.
 	ErrNoQuorum = errors.New("no quorum")
-	// ErrTooSlow: a majority agreed, but so late that no validity was left. Use a longer TTL.
-	ErrTooSlow = errors.New("no validity left when the majority had answered")
+	// ErrTooSlow: a majority agreed, but so late that no validity was left. Nothing of the call stays at the members, so try
+	// again. If it comes often, use a longer TTL, or nearer members.
+	ErrTooSlow = errors.New("no validity left when the majority had answered: try again, and if this comes often," +
+		" with a longer TTL or nearer members")
 	// ErrLost: the lease ended and its holder did not end it. Stop working on what the lock
 	// protects.
 	ErrLost = errors.New("lease lost")
@@ -49,7 +51,7 @@ var (
 	// ErrForeignKey: the key exists on the members and is not a lock: it has another type, or no
 	// TTL, or is a hash with other fields than those of a lock. Waiting would never end. Choose
 	// another name, or delete the key.
-	ErrForeignKey = errors.New("key is not a lock")
+	ErrForeignKey = errors.New("key is not a lock, so take another name, or delete the key")
 	// ErrTokensExhausted: so many members have no token left for this lock that a majority is
 	// impossible. The counter of its bucket has reached 2^53. Either a server's clock went beyond
 	// the year 2255, or somebody set the counter by hand.

@@ -72,7 +72,7 @@ func (c *Client) duplicate(i int) error {
 	for j := range i {
 		for _, p := range c.processesOf(j) {
 			if p.RunID != "" && slices.ContainsFunc(mine, func(q ability.Process) bool { return p.RunID == q.RunID }) {
-				return fmt.Errorf("%w: it is that of %s", ErrDuplicateMember, c.members[j].Name())
+				return fmt.Errorf("%w: it is that of %s, so list one of the two", ErrDuplicateMember, c.members[j].Name())
 			}
 		}
 	}

@@ -75,7 +75,7 @@ func Open(ctx context.Context, urls []string, config ...Config) (*Client, error)
 		for _, addr := range addresses(t) {
 			if j, dup := seen[addr]; dup {
 				bad = append(bad, &keyError{op: "open", key: addr, err: ErrDuplicateMember,
-					cause: fmt.Errorf("members %d and %d", j+1, i+1)})
+					cause: fmt.Errorf("members %d and %d are one server, whatever their databases: list it once", j+1, i+1)})
 			}
 			seen[addr] = i
 		}

@@ -111,7 +111,7 @@ func TestOneServerUnderTwoNamesIsNotTwoMembers(t *testing.T) {
 	named := strings.Replace(one, "127.0.0.1", "localhost", 1)
 	for _, again := range []string{named, named + "/1", one} {
 		_, err := redlock.OpenWith(t.Context(), []string{one, other, again}, patient)
-		rt.Says(t, err, redlock.ErrDuplicateMember, map[bool]string{true: "members 1 and 3", false: "it is that of " + one[8:]}[again == one])
+		rt.Says(t, err, redlock.ErrDuplicateMember, map[bool]string{true: "members 1 and 3 are one server", false: "it is that of " + one[8:] + ", so list one"}[again == one])
 	}
 }
 
