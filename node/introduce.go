@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,7 +32,9 @@ func (n *Node) shake(addr string, spent time.Duration, introduce func(context.Co
 	}
 	s := n.newSession(l)
 	if err := introduce(ctx, s); err != nil {
-		err = n.unlessTLS(n.accepting, l.addr, err)
+		if err = n.unlessTLS(n.accepting, l.addr, err); errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("the server accepts connections, and did not answer in time (DialTimeout): %w", err)
+		}
 		s.end(err)
 		return nil, err
 	}
