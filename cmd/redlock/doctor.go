@@ -48,6 +48,8 @@ It checks:
   - behind Sentinels: Sentinels that do not answer or disagree, the role of the server that they
     name, and min-replicas-to-write.
 
+A finding is critical, a warning, or a note of what is good to know (in JSON "ok").
+
 Exit codes, as of a monitoring plugin: 0 fit; 1 warnings; 2 critical; 64 usage; 78 configuration.
 
 ` + configHelp,
@@ -208,7 +210,11 @@ func printReport(w io.Writer, r doctor.Report) error {
 		if f.Member != "" {
 			who = f.Member + ": "
 		}
-		_, _ = fmt.Fprintf(w, "%-8s  %s: %s%s\n", f.Severity, f.Check, who, f.What)
+		word := f.Severity.String()
+		if f.Severity == doctor.OK && f.Risk+f.Cure != "" {
+			word = "note"
+		}
+		_, _ = fmt.Fprintf(w, "%-8s  %s: %s%s\n", word, f.Check, who, f.What)
 		if f.Risk != "" {
 			_, _ = fmt.Fprintf(w, "          risk: %s\n", f.Risk)
 		}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -317,6 +318,8 @@ func (j *judge) down(f, of *Facts) {
 		j.say(Critical, "reachable", f.Member, what, "it does not vote", "run doctor again when it takes commands; its log says why it does not")
 	case f.toldBy(of):
 		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or check the network; if the servers announce addresses that cannot be dialled from here, map them with addr_map")
+	case errors.Is(f.Err, context.DeadlineExceeded):
+		j.say(Critical, "reachable", f.Member, what, "it does not vote", "see why it does not answer: a process that is stopped, a slow command or disk; or check the network")
 	default:
 		j.say(Critical, "reachable", f.Member, what, "it does not vote", "start it, or check the network")
 	}

@@ -246,6 +246,7 @@ func TestCureIsForWhatTheServerSaid(t *testing.T) {
 		"loads":           {unread(&member.ReplyError{Kind: member.KindLoading, Text: "LOADING"}), "restart guard", "", "run doctor again when it takes commands"},
 		"silent":          {unread(errors.New("timeout")), "restart guard", "marker cannot be read: timeout", "run doctor again"},
 		"away":            {down(refused), "reachable", refused.Error(), "start it, or check the network"},
+		"stopped":         {down(context.DeadlineExceeded), "reachable", "deadline", "a process that is stopped"},
 		"wrong scheme":    {down(&node.SchemeError{Scheme: "redis-sentinel://"}), "scheme", "wrong scheme", "write redis-sentinel://"},
 		"TLS 1.2": {func(f *Facts) {
 			down(errors.New("remote error: tls: handshake failure: the server asks for a client certificate and the URL has none (tls_cert, tls_key)"))(f)

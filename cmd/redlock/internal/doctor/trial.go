@@ -41,7 +41,7 @@ func (r *Report) NoTrial() string {
 func (r *Report) Tried(t Trial) {
 	switch {
 	case t.Not != "":
-		r.say(OK, "trial", "", "no lock was tried: "+t.Not, "", "")
+		r.say(OK, "trial", "", "no lock was tried: "+t.Not, "it is not known whether locks work here", "")
 	case t.Err != nil:
 		r.say(Critical, "trial", "", fmt.Sprintf("%s of a lock named %s: %v", t.Step, t.Name, t.Err), "locks fail", "run doctor again; then the members' logs, and redlock run try -n -v -v -- true")
 		r.Restart, r.RestartNo = false, "mend first what is critical"
