@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/redquorum/redquorum/cmd/redlock/internal/child"
 	"github.com/redquorum/redquorum/cmd/redlock/internal/demo"
+	"github.com/redquorum/redquorum/cmd/redlock/internal/settings"
 )
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
@@ -101,11 +103,26 @@ func oneKey(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// badValue says what is wrong with the value of a flag. The words of package strconv are none of a user.
+func badValue(e *pflag.InvalidValueError) error {
+	var number *strconv.NumError
+	switch _, wrong := settings.Duration(e.GetValue()); {
+	case e.GetFlag().Value.Type() == "duration" && wrong != nil:
+		return fmt.Errorf("--%s: %q %w", e.GetFlag().Name, e.GetValue(), wrong)
+	case errors.As(e, &number):
+		return fmt.Errorf("--%s: %q is no whole number that fits", e.GetFlag().Name, e.GetValue())
+	}
+	return e
+}
+
 // mark has every error of cobra's known as one, and the values of flags completed, below cmd too.
 func mark(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) && cmd.Annotations[flagHint] != "" {
 			err = fmt.Errorf("%w (%s)", err, cmd.Annotations[flagHint])
+		}
+		if value := (*pflag.InvalidValueError)(nil); errors.As(err, &value) {
+			err = badValue(value)
 		}
 		return &misuse{err}
 	})

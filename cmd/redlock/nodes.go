@@ -124,7 +124,11 @@ production: when the longest lease has passed since a client found it restarted.
 				}
 				return &exitError{exitUnavailable, err}
 			}
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d servers started, in %s\n", started, set.Len(), path)
+			did := fmt.Sprintf("%d of %d servers started", started, set.Len())
+			if started == 0 {
+				did = fmt.Sprintf("all %d servers run already", set.Len())
+			}
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s, in %s\n", did, path)
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "export REDLOCK_MEMBERS=%s\n", strings.Join(set.URLs(), ","))
 			return err
 		},
