@@ -69,7 +69,8 @@ func New(db *sql.DB, dialect Dialect, options ...Option) (*Guard, error) {
 	return g, nil
 }
 
-// Schema returns the statements that make the table, for your migrations. They may be executed again.
+// Schema returns the statements that make the table, for your migrations. They may be executed again, and not by two
+// processes at one time: PostgreSQL fails one of them with the error 23505. A service that starts with them takes a lock.
 func (g *Guard) Schema() []string { return append([]string(nil), g.ask.Schema...) }
 
 // Verify asks whether the guard can work: the table is there, and a claim survives a crash as far as
