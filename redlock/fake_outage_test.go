@@ -330,7 +330,7 @@ func guardCall(name string) redistest.Match {
 	}
 	all := node.GuardScripts()
 	source := all[0] + map[string]string{
-		"look": "return look()", "mark": all[1], "lift": all[2], "claim": all[3], "fill": all[4], "restore": all[5],
+		"look": "return look()", "mark": all[1], "lift": all[2], "claim": all[3], "restore": all[4],
 	}[name]
 	return redistest.Both(redistest.Named("EVAL"), redistest.WithArg(source))
 }
@@ -338,7 +338,7 @@ func guardCall(name string) redistest.Match {
 // The scripts of the restart guard are executed at a member that has restarted without memory, and their replies are
 // lost, once for every client. It is marked, rests, has its counters again, and votes.
 func TestMemberIsRestoredThoughRepliesOfTheGuardAreLost(t *testing.T) {
-	for _, name := range []string{"look", "mark", "claim", "page", "fill", "restore"} {
+	for _, name := range []string{"look", "mark", "claim", "page", "restore"} {
 		eachLoss(t, name, func(t *testing.T, cluster *redistest.Cluster, lose loser) {
 			all := []*redlock.Peer{voting(t, cluster, 5, short, redlock.WithFreshMembers()), voting(t, cluster, 5, short)}
 			for i := range 5 { // counters far ahead of any clock: only memory keeps their order

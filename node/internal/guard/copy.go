@@ -23,21 +23,21 @@ var (
 	claimOnlyLua string
 	//go:embed script/count.lua
 	countLua string
-	//go:embed script/fill.lua
-	fillOnlyLua string
 
 	claimLua = waitsLua + claimOnlyLua
-	fillLua  = countLua + waitsLua + fillOnlyLua
 )
 
-// page is how many counters are read and written in one step. A source spends about a millisecond
-// on them.
-const page = 1000
+// page is how many counters are read in one step, on which a source spends about a millisecond. part is how many are
+// written in one: all that plain locks have. The member spends some 20 ms on them, and does not vote yet.
+const (
+	page = 1000
+	part = slot.Count
+)
 
 var (
 	// errClaimed: another client restores the member.
 	errClaimed = errors.New("another client restores it")
-	// errOvertaken: the member was marked or restored meanwhile, or q was raised, or the claim has ended.
+	// errOvertaken: the member or a source was marked or restored meanwhile, or follows another.
 	// errFew: too few members know the counters, as far as the client has heard.
 	errFew       = errors.New("too few other members know the counters")
 	errOvertaken = errors.New("it is not what it was when the restoring began")
@@ -95,7 +95,7 @@ func (s *Seat) ask(ctx context.Context, w *restoring, of *Seat, cmd []byte) (mem
 }
 
 // restore makes a member that forgot whole again. One client at a time does it: the one whose claim
-// the member has. Whoever comes after it goes on where it stopped. It runs on a goroutine of Watch.
+// the member has. It runs on a goroutine of Watch.
 func (s *Seat) restore(ctx context.Context, w *restoring, id string) (marker, error) {
 	g, ping := s.guard, s.terms.Ping
 	if w.began.IsZero() {
@@ -156,14 +156,12 @@ type claim struct {
 	why    string // why the claim is not the caller's; "" it is
 	few    bool   // too few members have known for a while
 	left   time.Duration
-	from   map[string]string // how far pages came
 }
 
 // longestClaim is below what claim.lua takes for the word of a clock that was set back.
 const longestClaim = 30 * time.Second
 
-// claims is for how long a claim lasts behind each page: a page is read and written in that time, or its
-// calls have ended. Otherwise two slow clients would take the claim from each other for ever.
+// claims is for how long a claim lasts. If restoring takes longer, another client may begin, too.
 func (s *Seat) claims(w *restoring) string {
 	return millis(min(2*s.terms.Patience<<w.slow, longestClaim))
 }
@@ -183,10 +181,6 @@ func (s *Seat) claim(ctx context.Context, w *restoring, id string, patience time
 	}
 	c.few = patience > 0
 	c.why, c.left = string(told[0].Str), duration.FromMillis(told[1].Int)
-	c.from = make(map[string]string)
-	for told = told[2:]; len(told) >= 2; told = told[2:] {
-		c.from[string(told[0].Str)] = string(told[1].Str)
-	}
 	return c, nil
 }
 
@@ -198,144 +192,94 @@ func (s *Seat) unclaim(w *restoring, id string) {
 	_, _ = w.on.Ask(ctx, [][]byte{s.place().command(claimLua, id, w.word, "0", "0")})
 }
 
-// best puts those first whose order does not rest on the clocks, and of these the ones that are copied in
-// part already.
-func best(sources []source, from map[string]string) {
-	rank := func(s source) (rank int) {
-		if s.clk {
-			rank = 2
-		}
-		if from[s.from] == "" {
-			rank++
-		}
-		return rank
-	}
-	slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(rank(a), rank(b)) })
-}
-
 // memory names what the server has in its memory: a marking, and the replication id that it was found with.
 func (m marker) memory() string { return strings.TrimSuffix(m.id+" "+m.now, " ") }
 
-// fromField is the field of a marker that says how far the pages of a source came, whose masters have these memories.
-func fromField(memories []string) string {
-	slices.Sort(memories)
-	return "from " + strings.Join(memories, ",")
-}
-
-// ended is how far the last page came.
+// ended is the cursor behind the last page.
 const ended = "end"
 
-// plan is how a member is restored: to the maximum of each counter that the sources have, page by page.
-// Where order rests on the clocks, no counter is restored to less
-// than the member's time: a source that goes on from the clocks may lack a bucket that others have had
-// smaller counters of than the one that everybody has lost. If too few sources know, stored limits alone
-// are restored, which need no number of sources.
+// plan is how a member is restored: to the maximum of each counter that the sources have. Where order rests on the clocks, no
+// counter is restored to less than the member's time: a source that goes on from the clocks may lack a bucket that others have
+// had smaller counters of than the one that everybody has lost. If too few sources know, stored limits alone are restored,
+// which need no number of sources.
 type plan struct {
 	known   bool // enough sources know
 	byClock bool
-	q       time.Duration // see longestOf
 }
 
-// planOf makes a plan of what sources tell. enough is how many must know, longest the greatest MaxTTL
-// that the client knows itself.
-func planOf(sources []source, enough int, longest time.Duration) plan {
-	p := plan{known: len(sources) >= enough, byClock: len(sources) < enough, q: longestOf(longest, sources)}
+// planOf makes a plan of what sources tell. enough is how many must know.
+func planOf(sources []source, enough int) plan {
+	p := plan{known: len(sources) >= enough, byClock: len(sources) < enough}
 	for _, s := range sources {
 		p.byClock = p.byClock || s.clk
 	}
 	return p
 }
 
-// copyAll copies what the sources know, for the client that has the claim.
-func (s *Seat) copyAll(ctx context.Context, w *restoring, c claim, sources []source) (plan, error) {
+// copyAll copies the counters of enough sources, those first whose order does not rest on the clocks. It returns the last part
+// of them, each behind its field, which is to be written still.
+func (s *Seat) copyAll(ctx context.Context, w *restoring, c claim, sources []source) (p plan, flat []string, err error) {
 	enough := enoughSources(s.guard.cfg.Members)
-	best(sources, c.from)
+	slices.SortStableFunc(sources, func(a, b source) int { return cmp.Compare(flag(a.clk), flag(b.clk)) })
 	sources = sources[:min(len(sources), enough)]
-	p := planOf(sources, enough, c.marker.q)
+	p = planOf(sources, enough)
+	all := make(map[string]int64)
 	for i := range sources {
-		if err := s.copyOf(ctx, w, c, &p, &sources[i]); err != nil {
-			return p, err
+		for cursor := "0"; cursor != ended; {
+			if cursor, err = s.readPage(ctx, w, &p, &sources[i], cursor, all); err != nil {
+				return p, nil, err
+			}
 		}
 	}
 	for _, was := range sources { // what forgot in between may lack what it had
-		if src, err := s.know(ctx, w, was.of); err != nil || src.from != was.from {
-			return p, fmt.Errorf("%s: %w", was.of[0].host.Name(), cmp.Or(err, errOvertaken))
+		if src, err := s.know(ctx, w, was.of); err != nil || src.memory != was.memory {
+			return p, nil, fmt.Errorf("%s: %w", was.of[0].host.Name(), cmp.Or(err, errOvertaken))
 		}
 	}
-	return p, nil
-}
-
-// copyOf copies the counters of one source, from where the last page of it came.
-func (s *Seat) copyOf(ctx context.Context, w *restoring, c claim, p *plan, src *source) error {
-	label, cursor := p.label(), "0"
-	if before, at, ok := strings.Cut(c.from[src.from], " "); ok && before == label {
-		cursor = at
+	w.written = len(all)
+	if s.terms.Shard != nil {
+		return p, nil, s.refill(ctx, c.marker.id, &p, all)
 	}
-	for cursor != ended {
-		fields, next, err := s.readPage(ctx, w, p, src, cursor)
+	for field, n := range all {
+		flat = append(flat, field, strconv.FormatInt(n, 10))
+	}
+	for ; len(flat) > 2*part; flat = flat[2*part:] {
+		args := append([]string{c.marker.id, flag(p.byClock), millis(c.marker.q), "0"}, flat[:2*part]...)
+		m, err := s.reads(ctx, w, s, s.place().command(restoreLua, args...))
+		if err == nil && (m.id != c.marker.id || m.left > 0 || m.q != c.marker.q) { // it was not written
+			err = errOvertaken
+		}
 		if err != nil {
-			return err
+			return p, nil, err
 		}
-		if s.terms.Shard != nil {
-			if err := s.refill(ctx, c.marker.id, p, fields); err != nil {
-				return err
-			}
-			w.written, fields = w.written+len(fields)/2, nil
-		}
-		for first := true; first || len(fields) > 0; first = false { // a small hash comes as a whole, whatever page says
-			part := fields[:min(len(fields), 2*page)]
-			fields = fields[len(part):]
-			at := cursor
-			if len(fields) == 0 {
-				at = next
-			}
-			args := append([]string{c.marker.id, w.word, s.claims(w), millis(p.q), flag(p.byClock), src.from, label + " " + at}, part...)
-			r, err := s.ask(ctx, w, s, s.place().command(fillLua, args...))
-			if err != nil {
-				return err
-			}
-			if len(r.Elems) <= 10 { // no more than a look
-				return errOvertaken
-			}
-			w.written += len(part) / 2
-		}
-		cursor = next
 	}
-	return nil
+	return p, flat, nil
 }
 
-// readPage reads a page of a source: fields and counters that the plan takes, and where the next page
-// begins.
-//
-// A page is no snapshot, and need not be: docs/protocol.md, "Pages".
-func (s *Seat) readPage(ctx context.Context, w *restoring, p *plan, src *source, cursor string) (fields []string, next string, err error) {
+// readPage reads a page of a source: counters that the plan takes, into all, and where the next page begins. A page is no
+// snapshot, and need not be: docs/protocol.md, "Pages".
+func (s *Seat) readPage(ctx context.Context, w *restoring, p *plan, src *source, cursor string, all map[string]int64) (next string, err error) {
 	if src.of[0].terms.Shard != nil {
-		return s.readSlots(ctx, p, src, cursor)
+		return s.readSlots(ctx, p, src, cursor, all)
 	}
 	o := src.of[0]
 	r, err := s.ask(ctx, w, o, resp.Command("HSCAN", o.place().tokens, cursor, "COUNT", strconv.Itoa(page)))
 	if err != nil {
-		return nil, "", err
+		return "", err
 	}
 	if r.Kind != '*' || len(r.Elems) != 2 || len(r.Elems[0].Str) == 0 {
-		return nil, "", errMarker
+		return "", errMarker
 	}
 	if next = string(r.Elems[0].Str); next == "0" {
 		next = ended
 	}
-	fields, err = p.appendFields(nil, r.Elems[1].Elems)
-	return fields, next, err
+	return next, p.take(all, r.Elems[1].Elems)
 }
 
 // takes reports whether a field of a source is restored.
 func (p *plan) takes(field string) bool {
 	_, counter := slotOf(field)
 	return counter && (p.known || isLimit(field))
-}
-
-// label is what pages that were written by one plan have in common, as fill.lua notes it.
-func (p *plan) label() string {
-	return fmt.Sprintf("%s/%s%s", millis(p.q), flag(p.byClock), flag(p.known))
 }
 
 // A field of a member's counters is the bucket of the locks of a slot, "7629"; the counter of one of
@@ -357,17 +301,18 @@ func slotOf(field string) (s uint16, ok bool) {
 	return uint16(n), err == nil && n < slot.Count
 }
 
-// appendFields appends what the plan takes of a flat list of fields and counters.
-func (p *plan) appendFields(out []string, flat []member.Reply) ([]string, error) {
+// take takes what the plan restores of a flat list of fields and counters: of each the greatest.
+func (p *plan) take(all map[string]int64, flat []member.Reply) error {
 	for ; len(flat) > 1; flat = flat[2:] {
-		field, token := string(flat[0].Str), string(flat[1].Str)
+		field := string(flat[0].Str)
 		if !p.takes(field) {
 			continue
 		}
-		if _, err := strconv.ParseInt(token, 10, 64); err != nil {
-			return nil, errMarker
+		n, err := strconv.ParseInt(string(flat[1].Str), 10, 64)
+		if err != nil {
+			return errMarker
 		}
-		out = append(out, field, token)
+		all[field] = max(all[field], n)
 	}
-	return out, nil
+	return nil
 }

@@ -65,23 +65,22 @@ func TestCountersAreRestoredToTheGreatestThatEnoughMembersKnow(t *testing.T) {
 	a, b, c := source{q: time.Second}, source{q: 3 * time.Second}, source{q: 2 * time.Second}
 	const limit = "limit:redquorum:s1:{k}"
 
-	p := planOf([]source{a, b, c}, 3, time.Second)
-	require.Equal(t, plan{known: true, q: 3 * time.Second}, p)
+	require.Equal(t, 3*time.Second, longestOf(time.Second, []source{a, b, c}))
+	p := planOf([]source{a, b, c}, 3)
+	require.Equal(t, plan{known: true}, p)
 	for field, taken := range map[string]bool{"1": true, "1.4": true, limit: true, "base": false, "id": false, "pending": false} {
 		require.Equal(t, taken, p.takes(field), field)
 	}
 
-	p = planOf([]source{a, b}, 3, time.Second)
+	p = planOf([]source{a, b}, 3)
 	require.True(t, p.byClock, "too few know")
 	require.False(t, p.takes("1"))
 	require.True(t, p.takes(limit), "a stored limit does not begin at a clock: the greatest that anybody knows is restored")
 
 	// What a member lacks that was itself restored by the clock, nobody lends.
 	c.clk = true
-	p = planOf([]source{a, b, c}, 3, time.Minute)
-	require.Equal(t, plan{known: true, byClock: true, q: time.Minute}, p)
-	other := planOf([]source{a, b, b}, 3, time.Minute)
-	require.NotEqual(t, p.label(), other.label(), "its pages are others")
+	require.Equal(t, plan{known: true, byClock: true}, planOf([]source{a, b, c}, 3))
+	require.NotEqual(t, marker{recall: recall{now: "a"}}.memory(), marker{recall: recall{now: "b"}}.memory())
 }
 
 func TestEachFieldOfTheCountersBelongsToASlot(t *testing.T) {

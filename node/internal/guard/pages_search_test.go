@@ -9,18 +9,15 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
-// A search of all schedules in which two clients restore one member, page by page, while counters rise, sources and the member
-// forget or follow a stale copy and are masters again, and q is raised. A page is one of two buckets. What scripts and client do
-// is written out in gWorld. A copy of a source is that of the beginning, and one of the member is made at any time. The rules:
-// docs/protocol.md, "Pages". The long search has no claim, so that both clients copy at a time.
-
-type gNote struct{ id, life, q, at int8 } // of a source, as fill.lua notes it
+// A search of all schedules in which two clients restore one member, while counters rise, sources and the member forget or
+// follow a stale copy and are masters again, and q is raised. A client reads two buckets one after the other, and writes them in two
+// parts. What scripts and client do is written out in gWorld. A copy of a source is that of the beginning, and one of the member
+// is made at any time. The rules: docs/protocol.md, "Pages". The long search has no claim, so that both clients restore at a time.
 
 // gData is what a copy of the member takes along.
 type gData struct {
 	id, q, noted int8
 	has          [2]int8
-	notes        [2]gNote
 }
 
 type gClient struct {
@@ -28,10 +25,10 @@ type gClient struct {
 	id, q int8 // of the member, as it was claimed
 	ids   [2]int8
 	lives [2]int8 // replication ids of the sources
-	at    [2]int8 // pages that are written
-	read  int8    // source+1 of the page that is read, and not written
-	value int8
-	sure  bool // it has looked at the sources behind the last page
+	at    int8    // reads that are done, of four
+	has   [2]int8 // what was read
+	sure  bool    // it has looked at the sources behind the last page
+	part  bool    // the first bucket is written
 }
 
 type gWorld struct {
@@ -59,9 +56,7 @@ type gWorld struct {
 // gRules is what is taken out.
 type gRules struct {
 	noLook    bool // at the sources, behind the last page
-	noNoteID  bool // notes count for a source that forgot since
-	noNoteQ   bool // notes count that were written before q was raised
-	noWriteQ  bool // pages are written, and the member is declared whole, although q was raised since
+	noWriteQ  bool // counters are written, and the member is declared whole, although q was raised since
 	noID      bool // neither looks at the id of the member
 	noLife    bool // nor at its replication id
 	noSrcLife bool // sources are known by their markings alone
@@ -197,9 +192,6 @@ func (r *gRules) client(w *gWorld, i int, try func(explore.Step, func(w *gWorld)
 				if c.ids[s], c.lives[s] = src.id, src.life; !r.known(w, s) {
 					return false
 				}
-				if n := w.notes[s]; (n.id == src.id && (n.life == src.life || r.noSrcLife) || r.noNoteID) && (n.q == w.q || r.noNoteQ) {
-					c.at[s] = n.at
-				}
 			}
 			w.clients[i] = c
 			return w.waits(r) && (w.life == w.noted || r.noLife) && (r.noClaim || !w.clients[1-i].on)
@@ -207,29 +199,12 @@ func (r *gRules) client(w *gWorld, i int, try func(explore.Step, func(w *gWorld)
 		return
 	}
 	try(explore.Say("client %d ends", i), func(w *gWorld) bool { w.clients[i] = gClient{}; return true })
-	s := 0
-	if c.at[0] == 2 {
-		s = 1
-	}
-	switch {
-	case c.read > 0:
-		try(explore.Say("client %d writes a page", i), func(w *gWorld) bool {
+	switch s, b := c.at/2, c.at%2; {
+	case c.at < 4:
+		try(explore.Say("client %d reads bucket %d of source %d", i, int(b), int(s)), func(w *gWorld) bool {
 			c := &w.clients[i]
-			if !w.is(c, r) {
-				w.clients[i] = gClient{}
-				return true
-			}
-			s := c.read - 1
-			w.has[c.at[s]] = max(w.has[c.at[s]], c.value)
-			c.at[s]++
-			c.read, c.value = 0, 0
-			w.notes[s] = gNote{c.ids[s], c.lives[s], c.q, c.at[s]}
-			return true
-		})
-	case c.at[s] < 2:
-		try(explore.Say("client %d reads a page of source %d", i, s), func(w *gWorld) bool {
-			c := &w.clients[i]
-			c.read, c.value = int8(s+1), w.src[s].has[c.at[s]]
+			c.has[b] = max(c.has[b], w.src[s].has[b])
+			c.at++
 			return true
 		})
 	case !c.sure:
@@ -244,9 +219,21 @@ func (r *gRules) client(w *gWorld, i int, try func(explore.Step, func(w *gWorld)
 			c.sure = true
 			return true
 		})
+	case !c.part:
+		try(explore.Say("client %d writes a part", i), func(w *gWorld) bool {
+			c := &w.clients[i]
+			if !w.is(c, r) {
+				w.clients[i] = gClient{}
+				return true
+			}
+			w.has[0], c.part = max(w.has[0], c.has[0]), true
+			return true
+		})
 	default:
-		try(explore.Say("client %d declares the member whole", i), func(w *gWorld) bool {
-			w.whole = w.is(&w.clients[i], r)
+		try(explore.Say("client %d writes the last part", i), func(w *gWorld) bool {
+			if c := &w.clients[i]; w.is(c, r) {
+				w.has[1], w.whole = max(w.has[1], c.has[1]), true
+			}
 			w.clients[i] = gClient{}
 			return true
 		})
@@ -285,9 +272,7 @@ func TestNoScheduleOfPagesLosesACounter(t *testing.T) {
 	for name, rules := range map[string]gRules{
 		"the look at the sources behind the last page": forget(gRules{noLook: true}),
 		"the same, beside copies":                      follow(gRules{noLook: true}),
-		"the markings in notes":                        forget(gRules{noNoteID: true}),
-		"q in notes":                                   forget(gRules{noNoteQ: true}),
-		"q, compared when a page is written":           forget(gRules{noWriteQ: true}),
+		"q, compared when counters are written":        forget(gRules{noWriteQ: true}),
 		"the id of the member":                         forget(gRules{noID: true}),
 		"the replication id of the member":             follow(gRules{noLife: true}),
 		"the replication ids of the sources":           follow(gRules{noSrcLife: true}),

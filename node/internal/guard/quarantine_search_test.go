@@ -535,7 +535,7 @@ func init() {
 					s.run(plainHome.command(liftLua, m.id, millis(time.Duration(q)*qTick)))
 				case 1:
 					model.restore(q, true)
-					s.run(plainHome.command(restoreLua, m.id, "0", millis(time.Duration(q)*qTick)))
+					s.run(plainHome.command(restoreLua, m.id, "0", millis(time.Duration(q)*qTick), "1"))
 				case 2:
 					model.left = 0
 					s.ask("DEL", quarantineKey)

@@ -3,6 +3,8 @@ package guard
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -23,19 +25,25 @@ func (s *Seat) makeWhole(ctx context.Context, w *restoring, c claim) (m marker, 
 	q := longestOf(max(s.guard.longest(), c.marker.q), sources)
 	cmd := s.place().command(liftLua, c.marker.id, millis(q)) // what it adds to the quarantine may be over when it arrives
 	if q == c.marker.q {                                      // else nothing is restored yet
-		if p, err = s.copyAll(ctx, w, c, sources); err != nil {
+		var last []string
+		if p, last, err = s.copyAll(ctx, w, c, sources); err != nil {
 			return m, p, err
 		}
-		cmd = s.place().command(restoreLua, c.marker.id, flag(p.byClock), millis(q))
+		cmd = s.place().command(restoreLua, append([]string{c.marker.id, flag(p.byClock), millis(q), "1"}, last...)...)
 	}
-	r, err := s.ask(ctx, w, s, cmd)
-	if err != nil {
-		return m, p, err
-	}
-	if m, err = readMarker(&r, time.Now()); err == nil {
+	if m, err = s.reads(ctx, w, s, cmd); err == nil {
 		m, err = s.ours(m)
 	}
 	return m, p, err
+}
+
+// reads reads the marker of a member, as it is behind a command.
+func (s *Seat) reads(ctx context.Context, w *restoring, of *Seat, cmd []byte) (m marker, err error) {
+	r, err := s.ask(ctx, w, of, cmd)
+	if err == nil {
+		m, err = readMarker(&r, time.Now())
+	}
+	return m, err
 }
 
 // enough reports whether a member may be restored when so many others know. all and few: see sources and claim.
@@ -99,18 +107,14 @@ func (s *Seat) sources(ctx context.Context, w *restoring) (sources []source, all
 }
 
 // know asks a member, by all its seats, whether it knows: it is a master, its marker names the running
-// process and its replication id, and it is in no quarantine. If it has one memory before and behind a page, the page is of
-// that: docs/protocol.md, "Pages".
+// process and its replication id, and it is in no quarantine. If it has one memory before and behind what is read, that is of
+// this memory: docs/protocol.md, "Pages".
 func (s *Seat) know(ctx context.Context, w *restoring, of []*Seat) (src source, err error) {
 	src.of = of
 	var memories []string
 	for _, o := range of {
 		at := o.host.Now()
-		r, err := s.ask(ctx, w, o, o.place().look)
-		if err != nil {
-			return source{}, err
-		}
-		m, err := readMarker(&r, time.Now())
+		m, err := s.reads(ctx, w, o, o.place().look)
 		if err != nil {
 			return source{}, err
 		}
@@ -123,6 +127,7 @@ func (s *Seat) know(ctx context.Context, w *restoring, of []*Seat) (src source, 
 		src.clk, src.q = src.clk || m.clk, max(src.q, m.q)
 		memories = append(memories, m.memory())
 	}
-	src.from = fromField(memories)
+	slices.Sort(memories)
+	src.memory = strings.Join(memories, ",")
 	return src, nil
 }

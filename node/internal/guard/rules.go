@@ -152,10 +152,10 @@ func (a Standing) verdict(name string, up, met bool, now time.Time) (v Verdict) 
 
 // source is a member that knows, or a whole cluster.
 type source struct {
-	clk  bool
-	q    time.Duration // the greatest MaxTTL that the member was told of
-	from string        // its memory, as fromField names it
-	of   []*Seat       // of a cluster, all masters
+	clk    bool
+	q      time.Duration // the greatest MaxTTL that the member was told of
+	memory string        // what it has, of all masters
+	of     []*Seat       // of a cluster, all masters
 }
 
 // longestOf is the q that the quarantine of a member must have lasted for when it is restored

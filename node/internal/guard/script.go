@@ -30,7 +30,7 @@ var (
 	renameLua string
 
 	liftLua    = raiseLua + liftOnlyLua
-	restoreLua = raiseLua + waitsLua + restoreOnlyLua
+	restoreLua = countLua + raiseLua + waitsLua + restoreOnlyLua
 )
 
 // lookSource is the script that does nothing but look.

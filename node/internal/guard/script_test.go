@@ -147,19 +147,19 @@ func (s *memory) markCommand(runID string, q, quarantine time.Duration, state st
 	return plainHome.markCommand(runID, s.look().now, q, quarantine, state)
 }
 
-// fillCommand writes a page for whoever has the claim, or nobody.
+// fillCommand writes some counters, and others are to come.
 func fillCommand(h *home, id string, p plan, fields ...string) []byte {
-	return h.command(fillLua, append([]string{id, "word", "1000", millis(p.q), flag(p.byClock), "from a 1", p.label() + " 5"}, fields...)...)
+	return h.command(restoreLua, append([]string{id, flag(p.byClock), millis(leases), "0"}, fields...)...)
 }
 
-// wholly is a plan that brings what a page has.
-var wholly = plan{known: true, q: leases}
+// wholly is a plan that brings what sources have.
+var wholly = plan{known: true}
 
-// restored makes a member whole by a page and by what declares it whole.
+// restored makes a member whole in two steps.
 func (s *memory) restored(m marker, p plan, fields ...string) marker {
 	s.Helper()
 	s.send(fillCommand(plainHome, m.id, p, fields...))
-	return s.run(plainHome.command(restoreLua, m.id, flag(p.byClock), millis(p.q)))
+	return s.run(plainHome.command(restoreLua, m.id, flag(p.byClock), millis(leases), "1"))
 }
 
 // unchanged runs a script that must do nothing but tell how things are.
@@ -281,23 +281,23 @@ var guardCases = []guardCase{
 	}},
 	{"restore tells where order goes on from the clocks", func(s *memory) {
 		m := s.run(s.markCommand("run", leases, 0, forgot))
-		require.True(s, s.run(plainHome.command(restoreLua, m.id, "1", millis(leases))).clk)
+		require.True(s, s.run(plainHome.command(restoreLua, m.id, "1", millis(leases), "1")).clk)
 	}},
 	{"restore for another marking does nothing", func(s *memory) {
 		m := s.run(s.markCommand("run", leases, 0, forgot))
-		s.unchanged(plainHome.command(restoreLua, m.id+"0", "0", millis(leases)))
-		s.unchanged(plainHome.command(restoreLua, "run 1", "0", millis(leases)))
+		s.unchanged(plainHome.command(restoreLua, m.id+"0", "0", millis(leases), "1"))
+		s.unchanged(plainHome.command(restoreLua, "run 1", "0", millis(leases), "1"))
 	}},
 	{"restore of a member in quarantine does nothing", func(s *memory) {
 		m := s.run(s.markCommand("run", leases, rest, forgot))
-		s.unchanged(plainHome.command(restoreLua, m.id, "0", millis(leases)))
+		s.unchanged(plainHome.command(restoreLua, m.id, "0", millis(leases), "1"))
 	}},
 	{"restore of a member that is whole, or never forgot, does nothing", func(s *memory) {
 		m := s.run(s.markCommand("run", leases, 0, forgot))
-		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases)))
-		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases))) // a second client's, late
+		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "1"))
+		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases), "1")) // a second client's, late
 		m = s.run(s.markCommand("other", leases, 0, neverForgot))
-		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases)))
+		s.unchanged(plainHome.command(restoreLua, m.id, "1", millis(leases), "1"))
 	}},
 	{"lift raises q and says when", func(s *memory) {
 		m := s.run(s.markCommand("run", leases, 0, neverForgot))
@@ -328,21 +328,21 @@ var guardCases = []guardCase{
 		m := s.run(s.markCommand("run", leases, 0, neverForgot))
 		require.Zero(s, s.run(plainHome.command(liftLua, m.id, millis(2*leases))).left)
 		m = s.run(s.markCommand("other", leases, 0, forgot))
-		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases)))
+		s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "1"))
 		require.Zero(s, s.run(plainHome.command(liftLua, m.id, millis(2*leases))).left)
 	}},
 	{"restore with a greater q prolongs the quarantine and restores nothing", func(s *memory) {
 		m := s.run(s.markCommand("run", leases, 0, forgot))
-		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(2*leases)))
+		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(2*leases), "1"))
 		require.Equal(s, forgot, m.state)
 		require.Equal(s, 2*leases, m.q)
 		s.about(leases, m.left)
 		require.GreaterOrEqual(s, m.raised, time.Duration(0), "clients that ask for so much must wait until all know")
 		require.EqualValues(s, 0, s.ask("EXISTS", member.TokensKey))
 		s.ask("DEL", quarantineKey) // it is over
-		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(leases)))
+		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(leases), "1"))
 		require.Equal(s, forgot, m.state, "a client that knows less may have read the counters before q was raised")
-		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(2*leases)))
+		m = s.run(plainHome.command(restoreLua, m.id, "0", millis(2*leases), "1"))
 		require.Equal(s, whole, m.state)
 		require.Equal(s, 2*leases, m.q)
 	}},
@@ -680,7 +680,7 @@ var guardCases = []guardCase{
 
 		s.unchangedAt(h, h.markCommand("run", repl, leases, rest, neverForgot))
 		s.unchangedAt(h, h.command(liftLua, m.id, millis(leases)))
-		s.unchangedAt(h, h.command(restoreLua, m.id, "0", millis(leases)))
+		s.unchangedAt(h, h.command(restoreLua, m.id, "0", millis(leases), "1"))
 		s.unchangedAt(h, h.command(claimLua, m.id, "word", "1000", "0"))
 		s.unchangedAt(h, fillCommand(h, m.id, wholly, "3", "50"))
 		s.unchangedAt(h, h.command(renameLua, m.id+"0", "another"))

@@ -564,45 +564,45 @@ func (s *Seat) inherits(on Session) bool {
 const slotPage = 512
 
 // readSlots is readPage for a cluster: the counters of a range of slots, from all its masters.
-func (s *Seat) readSlots(ctx context.Context, p *plan, src *source, cursor string) (fields []string, next string, err error) {
+func (s *Seat) readSlots(ctx context.Context, p *plan, src *source, cursor string, all map[string]int64) (next string, err error) {
 	from, err := strconv.Atoi(cursor)
 	if err != nil {
-		return nil, "", errMarker
+		return "", errMarker
 	}
 	to := min(from+slotPage, slot.Count)
 	slots := func() [][]uint16 {
-		all := make([][]uint16, len(src.of))
+		of := make([][]uint16, len(src.of))
 		for i, o := range src.of {
 			for _, sl := range o.terms.Shard.Slots() {
 				if int(sl) >= from && int(sl) < to {
-					all[i] = append(all[i], sl)
+					of[i] = append(of[i], sl)
 				}
 			}
 		}
-		return all
+		return of
 	}
-	all := slots()
+	of := slots()
 	for i, again := range slots() {
-		if !slices.Equal(all[i], again) { // a slot has moved, and may be in neither list
-			return nil, "", errSlots
+		if !slices.Equal(of[i], again) { // a slot has moved, and may be in neither list
+			return "", errSlots
 		}
 	}
 	for i, o := range src.of {
-		if fields, err = o.slotCounters(ctx, p, all[i], fields); err != nil {
-			return nil, "", err
+		if err := o.slotCounters(ctx, p, of[i], all); err != nil {
+			return "", err
 		}
 	}
 	if to == slot.Count {
-		return fields, ended, nil
+		return ended, nil
 	}
-	return fields, strconv.Itoa(to), nil
+	return strconv.Itoa(to), nil
 }
 
-// slotCounters appends the counters of slots of the master.
-func (s *Seat) slotCounters(ctx context.Context, p *plan, slots []uint16, fields []string) ([]string, error) {
+// slotCounters reads the counters of slots of the master.
+func (s *Seat) slotCounters(ctx context.Context, p *plan, slots []uint16, all map[string]int64) error {
 	at := s.host.Now()
 	if !at.State.Votes {
-		return nil, member.ErrDown
+		return member.ErrDown
 	}
 	cmds := make([][]byte, len(slots))
 	for i, sl := range slots {
@@ -616,31 +616,23 @@ func (s *Seat) slotCounters(ctx context.Context, p *plan, slots []uint16, fields
 			bad = c.Err
 			return
 		}
-		before := len(fields)
-		all, err := p.appendFields(fields, c.Reply.Elems)
-		if err != nil {
-			bad = err
-			return
-		}
-		fields = all[:before]
-		for f := all[before:]; len(f) > 1; f = f[2:] {
-			if of, _ := slotOf(f[0]); of == slots[i] {
-				fields = append(fields, f[0], f[1])
+		for flat := c.Reply.Elems; len(flat) > 1; flat = flat[2:] {
+			if of, _ := slotOf(string(flat[0].Str)); of == slots[i] {
+				bad = cmp.Or(bad, p.take(all, flat[:2]))
 			}
 		}
 	})
-	return fields, cmp.Or(err, bad)
+	return cmp.Or(err, bad)
 }
 
 // refill raises the counters of a master's slots, each slot only while it has the stamp of the marking
-// that the page was read for.
-func (s *Seat) refill(ctx context.Context, id string, p *plan, fields []string) error {
+// that they were read for.
+func (s *Seat) refill(ctx context.Context, id string, p *plan, all map[string]int64) error {
 	var cmds [][]byte
 	of := make(map[uint16][]string)
-	for ; len(fields) > 1; fields = fields[2:] {
-		if sl, ok := slotOf(fields[0]); ok {
-			of[sl] = append(of[sl], fields[0], fields[1])
-		}
+	for field, n := range all {
+		sl, _ := slotOf(field)
+		of[sl] = append(of[sl], field, strconv.FormatInt(n, 10))
 	}
 	for _, sl := range s.terms.Shard.Slots() {
 		if fields := of[sl]; fields != nil {

@@ -118,5 +118,5 @@ func AppendTokens(b []byte, s uint16) []byte {
 // Scripts returns the Lua sources of the restart guard, for those who write the permissions of a
 // user at the members.
 func Scripts() []string {
-	return []string{lookLua, markLua, liftLua, claimLua, fillLua, restoreLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua}
+	return []string{lookLua, markLua, liftLua, claimLua, restoreLua, carryLua, renameLua, announceLua, sealLua, stampLua, refillLua}
 }

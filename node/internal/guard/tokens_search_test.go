@@ -162,7 +162,7 @@ func (r *bRules) step(w *bWorld, yield func(step explore.Step, w bWorld), before
 						counter, base = max(counter, o.counter), max(base, o.base)
 					}
 				}
-				p := planOf(sources, enoughSources(3), 0)
+				p := planOf(sources, enoughSources(3))
 				if r.strict && !p.known {
 					return false
 				}

@@ -2,7 +2,7 @@
 --   ARGV[1] the id it was marked with   ARGV[2] the client's word   ARGV[3] for how long, ms; '0': gives its claim up
 --   ARGV[4] '0', or for how long too few members must have known, ms: the client knows of too few, and others may know of more
 -- Returns what look does and, if the member waits to be restored, a list behind it: '' the claim is the caller's, 'claimed' it is
--- another's, 'few' it is too early; for how long, ms; and how far the pages of each source came, as fill.lua noted it.
+-- another's, 'few' it is too early; and for how long, ms.
 local r = look()
 if not waits(r) then return r end
 local h = redis.call('HMGET', KEYS[1], 'by', 'till', 'few')
@@ -29,12 +29,5 @@ if left <= 0 then
   why, left = '', 0
   redis.call('HSET', KEYS[1], 'by', ARGV[2], 'till', string.format('%.0f', r[6] + ARGV[3] * 1000))
 end
-local told, all = {why, math.ceil(left / 1000)}, redis.call('HGETALL', KEYS[1])
-for i = 1, #all, 2 do
-  if string.sub(all[i], 1, 5) == 'from ' then
-    told[#told + 1] = all[i]
-    told[#told + 1] = all[i + 1]
-  end
-end
-r[#r + 1] = told
+r[#r + 1] = {why, math.ceil(left / 1000)}
 return r
