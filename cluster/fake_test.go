@@ -37,7 +37,7 @@ type fakes struct {
 type fake struct {
 	all    *fakes
 	i      int
-	ln     net.Listener
+	addr   string
 	down   atomic.Bool
 	mute   atomic.Pointer[chan struct{}] // not nil: it takes connections, says nothing, and ends them when the channel is closed
 	shards atomic.Pointer[string]        // what it answers to CLUSTER SHARDS, instead of the truth
@@ -56,22 +56,12 @@ type fake struct {
 func startFakes(t *testing.T, n int) *fakes {
 	fs := &fakes{t: t}
 	for i := range n {
-		ln := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-		f := &fake{all: fs, i: i, ln: ln, reply: func(string, bool) string { return ":1\r\n" }}
+		f := &fake{all: fs, i: i, reply: func(string, bool) string { return ":1\r\n" }}
+		f.addr = rt.Listening(t, f.accept)
 		fs.masters = append(fs.masters, f)
 		fs.ranges = append(fs.ranges, []uint16{uint16(i * 16384 / n), uint16((i+1)*16384/n - 1)})
-		var wg sync.WaitGroup
-		wg.Go(func() { f.accept(&wg) })
-		t.Cleanup(func() { f.stop(); wg.Wait() })
 	}
 	return fs
-}
-
-func (f *fake) addr() string { return f.ln.Addr().String() }
-
-func (f *fake) stop() {
-	_ = f.ln.Close()
-	f.cut()
 }
 
 func (f *fake) cut() {
@@ -83,31 +73,19 @@ func (f *fake) cut() {
 	f.conns = nil
 }
 
-func (f *fake) accept(wg *sync.WaitGroup) {
-	for {
-		c, err := f.ln.Accept()
-		if err != nil {
-			return
-		}
-		if f.down.Load() {
-			_ = c.Close()
-			continue
-		}
-		if mute := f.mute.Load(); mute != nil {
-			wg.Go(func() { <-*mute; _ = c.Close() })
-			continue
-		}
-		rt.Locked(&f.mu, func() { f.conns = append(f.conns, c) })
-		wg.Go(func() { f.serve(c) })
+func (f *fake) accept(c net.Conn) {
+	if f.down.Load() {
+		return
 	}
-}
-
-func (f *fake) serve(c net.Conn) {
-	defer c.Close()
+	if mute := f.mute.Load(); mute != nil {
+		<-*mute
+		return
+	}
+	rt.Locked(&f.mu, func() { f.conns = append(f.conns, c) })
 	in := bufio.NewReader(c)
 	asking := false
 	for {
-		args, err := command(in)
+		args, err := rt.Command(in)
 		if err != nil {
 			return
 		}
@@ -129,26 +107,6 @@ func (f *fake) serve(c net.Conn) {
 			return
 		}
 	}
-}
-
-func command(in *bufio.Reader) (args []string, err error) {
-	line, err := in.ReadString('\n')
-	if err != nil {
-		return nil, err
-	}
-	n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
-	for range n {
-		if line, err = in.ReadString('\n'); err != nil {
-			return nil, err
-		}
-		size, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
-		b := make([]byte, size+2)
-		if _, err = io.ReadFull(in, b); err != nil {
-			return nil, err
-		}
-		args = append(args, string(b[:size]))
-	}
-	return args, nil
 }
 
 func bulk(s string) string { return string(resp.AppendBulk(nil, s)) }
@@ -207,7 +165,7 @@ func (fs *fakes) shards() string {
 		for _, s := range fs.ranges[i] {
 			out += fmt.Sprintf(":%d\r\n", s)
 		}
-		host, port, _ := net.SplitHostPort(f.addr())
+		host, port, _ := net.SplitHostPort(f.addr)
 		out += bulk("nodes") + "*1\r\n*12\r\n" + bulk("id") + bulk(fmt.Sprintf("fake%d", i)) + bulk("port") + ":" + port + "\r\n" +
 			bulk("ip") + bulk(host) + bulk("endpoint") + bulk(host) + bulk("role") + bulk("master") + bulk("health") + bulk("online")
 	}
@@ -235,7 +193,7 @@ func (fs *fakes) open(edit func(*node.Config), seeds ...string) *cluster {
 	fs.t.Helper()
 	if seeds == nil {
 		for _, f := range fs.masters {
-			seeds = append(seeds, f.addr())
+			seeds = append(seeds, f.addr)
 		}
 	}
 	c := node.Config{
@@ -252,17 +210,9 @@ func (fs *fakes) open(edit func(*node.Config), seeds ...string) *cluster {
 	return cl
 }
 
-// becomes waits for something that a busy machine, too, has done within a minute.
-func becomes(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(end), "not within a minute: %s", what)
-	}
-}
-
 func (fs *fakes) settle(cl *cluster) {
 	fs.t.Helper()
-	becomes(fs.t, "every master votes", func() bool {
+	rt.Until(fs.t, "every master votes", func() bool {
 		for s := uint16(0); s < 16384; s += 64 {
 			if !cl.StateOf(s).Votes {
 				return false
@@ -277,7 +227,7 @@ func (fs *fakes) moves5(cl *cluster) {
 	fs.t.Helper()
 	fs.grant([]uint16{6, 8191}, []uint16{0, 5, 8192, 16383})
 	cl.refreshSoon()
-	becomes(fs.t, "slot 5 has moved", func() bool { return cl.table.Load().of(5).addr == fs.masters[1].addr() })
+	rt.Until(fs.t, "slot 5 has moved", func() bool { return cl.table.Load().of(5).addr == fs.masters[1].addr })
 }
 
 // holds has a master take the first call, and say what becomes of it when let is called.
@@ -352,7 +302,7 @@ func answered(t *testing.T, cl *cluster, n int, slot func(i int) uint16) {
 }
 
 func (fs *fakes) moved(slot uint16, to int) string {
-	return fmt.Sprintf("-MOVED %d %s\r\n", slot, fs.masters[to].addr())
+	return fmt.Sprintf("-MOVED %d %s\r\n", slot, fs.masters[to].addr)
 }
 
 func (fs *fakes) grant(ranges ...[]uint16) { rt.Locked(&fs.mu, func() { fs.ranges = ranges }) }
@@ -400,7 +350,7 @@ func TestAskIsOneCallsBusinessAndSaysSo(t *testing.T) {
 	fs, cl := connected(t, 2)
 	fs.masters[0].says(func(cmd string, _ bool) string {
 		if cmd == "new" {
-			return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr())
+			return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr)
 		}
 		return ":1\r\n"
 	})
@@ -475,7 +425,7 @@ func TestCallThatComesBackTravelsAlone(t *testing.T) {
 // the slot TRYAGAIN, because the lock that it was asked for is not there.
 func TestSlotWhoseLastStepIsLateCostsAPauseAndNoError(t *testing.T) {
 	fs, cl := connected(t, 2)
-	moving := func(string, bool) string { return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr()) }
+	moving := func(string, bool) string { return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr) }
 	var tries atomic.Int64
 	const late = 3 * maxHops
 	fs.masters[0].says(moving)
@@ -573,19 +523,19 @@ func TestReleaseThatWasNotDeliveredGoesToWhoeverOwnsTheSlotThen(t *testing.T) {
 	c.OweUntil = time.Now() // its time passes while nobody has the slot
 	cl.Submit(&c.Call)
 	require.Equal(t, member.Unknown, c.wait(t).Outcome)
-	becomes(t, "it waits", func() bool { return slices.Max(append(pauses(cl), 0)) > 2*owedMin })
+	rt.Until(t, "it waits", func() bool { return slices.Max(append(pauses(cl), 0)) > 2*owedMin })
 	out, _ := cl.owed.due(time.Now().Add(time.Second), func(uint16) bool { return false })
 	require.Empty(t, out, "nobody serves the slot")
 	fs.grant(nil, []uint16{0, 16383})
-	becomes(t, "it is delivered", func() bool { return slices.Contains(fs.masters[1].commands(), "release") })
-	becomes(t, "nothing is owed", func() bool { return len(pauses(cl)) == 0 })
+	rt.Until(t, "it is delivered", func() bool { return slices.Contains(fs.masters[1].commands(), "release") })
+	rt.Until(t, "nothing is owed", func() bool { return len(pauses(cl)) == 0 })
 
 	fs.masters[1].says(func(string, bool) string { return "-OOM\r\n" })
 	c = owedRelease(5, "late")
 	c.OweUntil = time.Now()
 	cl.Submit(&c.Call)
 	require.Equal(t, member.Refused, c.wait(t).Outcome)
-	becomes(t, "it is tried once more", func() bool { return len(pauses(cl)) == 0 })
+	rt.Until(t, "it is tried once more", func() bool { return len(pauses(cl)) == 0 })
 	require.Equal(t, []string{"release", "late", "late"}, fs.masters[1].commands())
 }
 
@@ -603,13 +553,14 @@ func TestSeedThatLiesOrIsDeadDoesNoHarm(t *testing.T) {
 	fs := startFakes(t, 3)
 	dead := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	_ = dead.Close()
+	_, port, _ := net.SplitHostPort(fs.masters[0].addr)
 	for name, lie := range map[string]string{
 		"not a topology": "+OK\r\n",
 		"no slots":       "*0\r\n",
 		"nobody there": "*1\r\n*4\r\n" + bulk("slots") + "*2\r\n:0\r\n:16383\r\n" + bulk("nodes") + "*1\r\n*10\r\n" + bulk("id") + bulk("x") + bulk("port") + ":1\r\n" +
 			bulk("ip") + bulk("127.0.0.1") + bulk("role") + bulk("master") + bulk("health") + bulk("online"),
 		"everything is mine": "*1\r\n*4\r\n" + bulk("slots") + "*2\r\n:0\r\n:16383\r\n" + bulk("nodes") + "*1\r\n*10\r\n" + bulk("id") + bulk("fake0") + bulk("port") +
-			":" + strconv.Itoa(fs.masters[0].ln.Addr().(*net.TCPAddr).Port) + "\r\n" + bulk("ip") + bulk("127.0.0.1") + bulk("role") + bulk("master") + bulk("health") + bulk("online"),
+			":" + port + "\r\n" + bulk("ip") + bulk("127.0.0.1") + bulk("role") + bulk("master") + bulk("health") + bulk("online"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs.masters[0].shards.Store(&lie)
@@ -619,9 +570,9 @@ func TestSeedThatLiesOrIsDeadDoesNoHarm(t *testing.T) {
 				}
 				return ":1\r\n"
 			})
-			cl := fs.open(func(*node.Config) {}, dead.Addr().String(), fs.masters[0].addr(), fs.masters[1].addr())
+			cl := fs.open(func(*node.Config) {}, dead.Addr().String(), fs.masters[0].addr, fs.masters[1].addr)
 			for _, slot := range []uint16{5, 6000, 12000} {
-				becomes(t, "it answers", func() bool { return submit(cl, slot, strconv.Itoa(int(slot))).wait(t).Outcome == member.Answered })
+				rt.Until(t, "it answers", func() bool { return submit(cl, slot, strconv.Itoa(int(slot))).wait(t).Outcome == member.Answered })
 			}
 		})
 	}
@@ -640,16 +591,16 @@ func TestMastersComeAndGo(t *testing.T) {
 	fs := startFakes(t, 3)
 	all := [][]uint16{{0, 5460}, {5461, 10922}, {10923, 16383}}
 	fs.grant([]uint16{0, 16383}, nil, nil)
-	cl := fs.connect(fs.masters[0].addr())
+	cl := fs.connect(fs.masters[0].addr)
 	for range 3 {
 		fs.grant(all...)
 		cl.refreshSoon()
-		becomes(t, "they have come", func() bool { return len(cl.table.Load().masters) == 4 })
+		rt.Until(t, "they have come", func() bool { return len(cl.table.Load().masters) == 4 })
 		fs.settle(cl)
 		submit(cl, 6000, "x").answered(t)
 		fs.grant(nil, []uint16{0, 16383}, nil)
 		cl.refreshSoon()
-		becomes(t, "they have gone", func() bool { return len(cl.table.Load().masters) == 2 })
+		rt.Until(t, "they have gone", func() bool { return len(cl.table.Load().masters) == 2 })
 		fs.settle(cl)
 		submit(cl, 6000, "y").answered(t)
 		rt.Locked(&cl.mu, func() { require.Len(t, cl.masters, 1) })
@@ -662,15 +613,15 @@ func TestMastersVoteAsSoonAsTheLastOneIsFoundToBeDown(t *testing.T) {
 	fs.masters[2].mute.Store(&ends)
 	end := sync.OnceFunc(func() { close(ends) })
 	t.Cleanup(end)
-	cl := fs.open(func(c *node.Config) { c.PingInterval, c.StallTimeout = 10*time.Minute, 10*time.Minute }, fs.masters[0].addr())
+	cl := fs.open(func(c *node.Config) { c.PingInterval, c.StallTimeout = 10*time.Minute, 10*time.Minute }, fs.masters[0].addr)
 	// Mostly they do not vote yet: the third may have to be told of our leases first. They do if both were told before the
 	// client had made out the third.
 	both := func(is func(member.State) bool) func() bool {
 		return func() bool { return is(cl.StateOf(0)) && is(cl.StateOf(8000)) }
 	}
-	becomes(t, "both are up", both(func(s member.State) bool { return s.Up }))
+	rt.Until(t, "both are up", both(func(s member.State) bool { return s.Up }))
 	end()
-	becomes(t, "both vote", both(func(s member.State) bool { return s.Votes }))
+	rt.Until(t, "both vote", both(func(s member.State) bool { return s.Votes }))
 	submit(cl, 0, "x").answered(t)
 }
 
@@ -698,7 +649,7 @@ func TestStormOfRedirectsExecutesEachCallOnceAndNoneBehindItsRelease(t *testing.
 				case 0, 1:
 					return fs.moved(uint16(s), to)
 				case 2, 3:
-					return fmt.Sprintf("-ASK %d %s\r\n", s, fs.masters[to].addr())
+					return fmt.Sprintf("-ASK %d %s\r\n", s, fs.masters[to].addr)
 				case 4:
 					return "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
 				case 5:
@@ -789,7 +740,7 @@ func shut(t *testing.T, cl *cluster) <-chan error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	closed := make(chan error, 1)
-	defer becomes(t, "it is being closed", cl.closing.Load)
+	defer rt.Until(t, "it is being closed", cl.closing.Load)
 	go func() {
 		defer cancel()
 		closed <- cl.Close(ctx)
@@ -803,7 +754,7 @@ func TestEveryCallBeforeCloseIsExecutedWhereverItsSlotGoes(t *testing.T) {
 	for name, refusal := range map[string]func(fs *fakes, cmd string, asking bool) string{
 		"moved": func(fs *fakes, _ string, _ bool) string { return fs.moved(5, 1) },
 		"asked elsewhere": func(fs *fakes, _ string, _ bool) string {
-			return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr())
+			return fmt.Sprintf("-ASK 5 %s\r\n", fs.masters[1].addr)
 		},
 		"not served": func(*fakes, string, bool) string { return "-TRYAGAIN later\r\n" },
 		"not now":    func(*fakes, string, bool) string { return "-BUSY Redis is busy running a script\r\n" },
@@ -900,7 +851,7 @@ func TestClockOfAClusterIsTheFarthestOfItsMasters(t *testing.T) {
 	// A server reads its clock at some moment of the round trip, half of which is what the answer may be wrong by.
 	tells := func(want time.Duration, why string) {
 		t.Helper()
-		becomes(t, why, func() bool {
+		rt.Until(t, why, func() bool {
 			ahead, within, ok := cl.ClockOffset()
 			return ok && within > 0 && (ahead-want).Abs() <= within+2*time.Microsecond
 		})

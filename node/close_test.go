@@ -186,7 +186,7 @@ func TestClosePaysAMemberWithoutAStanding(t *testing.T) {
 	r := newCall("SADD", "released", "a")
 	r.OweUntil = time.Now().Add(time.Minute)
 	n.Submit(&r.Call)
-	until(t, "looked at", func() bool { return strings.Contains(s.cli("INFO", "commandstats"), "cmdstat_eval:") })
+	rt.Until(t, "looked at", func() bool { return strings.Contains(s.cli("INFO", "commandstats"), "cmdstat_eval:") })
 	require.NoError(t, n.Close(patient(t)))
 	r.is(t, member.NotSent)
 	require.Equal(t, "1", s.cli("SCARD", "released"))

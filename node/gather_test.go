@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/node/internal/line"
 )
@@ -20,7 +21,7 @@ func stopped(t *testing.T, near bool) (*Node, *session, *redisServer) {
 	n := joiningAt(t, server)
 	do(t, n, "PING")
 	s := n.published.Load().session
-	until(t, "at rest", func() bool {
+	rt.Until(t, "at rest", func() bool {
 		calls, _ := s.inFlight()
 		s.line.Lock()
 		defer s.line.Unlock()
@@ -76,7 +77,7 @@ func TestCallsGatherBehindALargeWrite(t *testing.T) {
 		n, s, server := stopped(t, c.near)
 		calls := items(strings.Repeat("a:first ", c.first))
 		together(n, calls...)
-		until(t, "written", func() bool { return s.unwritten() == 0 })
+		rt.Until(t, "written", func() bool { return s.unwritten() == 0 })
 		for i := range large {
 			calls = append(calls, item('a', fmt.Sprint("k", i), "x").sent(n))
 			want := 0
@@ -85,7 +86,7 @@ func TestCallsGatherBehindALargeWrite(t *testing.T) {
 			} else if c.near && !c.holds && i >= deep-1 {
 				want = i + 2 - deep
 			}
-			until(t, fmt.Sprintf("%+v: %d of %d calls wait", c, want, i+1), func() bool { return s.unwritten() == want })
+			rt.Until(t, fmt.Sprintf("%+v: %d of %d calls wait", c, want, i+1), func() bool { return s.unwritten() == want })
 		}
 		server.Resume()
 		all(t, calls, member.Answered)
@@ -113,7 +114,7 @@ func TestLargeCallsDoNotGather(t *testing.T) {
 	}
 	require.Equal(t, 1, s.unwritten(), "calls are not written, want 1")
 	submit(strings.Repeat("x", inlineBytes))
-	until(t, "written", func() bool { return s.unwritten() == 0 })
+	rt.Until(t, "written", func() bool { return s.unwritten() == 0 })
 	server.Resume()
 	all(t, calls, member.Answered)
 }

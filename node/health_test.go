@@ -487,7 +487,7 @@ func TestDownMemberCostsNothing(t *testing.T) {
 	f := newFake(nil)
 	f.refuse = errors.New("connection refused")
 	n := start(t, Config{Dialer: f, backoffMin: time.Hour, backoffMax: time.Hour})
-	until(t, "down", func() bool { return errors.Is(n.State().Err, f.refuse) })
+	rt.Until(t, "down", func() bool { return errors.Is(n.State().Err, f.refuse) })
 	c := &member.Call{Command: member.Command{Cmd: ping}, Sink: discard{}}
 	allocs := testing.AllocsPerRun(1000, func() { n.Submit(c) })
 	require.True(t, allocs == 0 && c.Outcome == member.NotSent && errors.Is(c.Err, member.ErrDown) && errors.Is(c.Err, f.refuse),

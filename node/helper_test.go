@@ -305,7 +305,6 @@ type half struct {
 	buf      []byte
 	closed   bool
 	deadline [2]time.Time // read, write
-	timer    [2]*time.Timer
 }
 
 type pipeConn struct{ in, out *half }
@@ -323,29 +322,14 @@ func (h *half) late(side int) bool {
 func (h *half) setDeadline(side int, t time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.deadline[side] = t
-	if h.timer[side] != nil {
-		h.timer[side].Stop()
-		h.timer[side] = nil
-	}
-	if !t.IsZero() && !h.closed {
-		h.timer[side] = time.AfterFunc(time.Until(t), h.cond.Broadcast)
+	if h.deadline[side] = t; !t.IsZero() {
+		time.AfterFunc(time.Until(t), h.cond.Broadcast)
 	}
 	h.cond.Broadcast()
 	return nil
 }
 
-func (h *half) close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	for _, t := range h.timer {
-		if t != nil {
-			t.Stop()
-		}
-	}
-	h.cond.Broadcast()
-}
+func (h *half) close() { rt.Locked(&h.mu, func() { h.closed = true; h.cond.Broadcast() }) }
 
 func (c *pipeConn) Read(b []byte) (int, error) {
 	h := c.in
@@ -393,18 +377,13 @@ func (c *pipeConn) Close() error {
 	c.out.close()
 	return nil
 }
-func (c *pipeConn) LocalAddr() net.Addr                { return pipeAddr{} }
-func (c *pipeConn) RemoteAddr() net.Addr               { return pipeAddr{} }
+func (c *pipeConn) LocalAddr() net.Addr                { return &net.UnixAddr{} }
+func (c *pipeConn) RemoteAddr() net.Addr               { return &net.UnixAddr{} }
 func (c *pipeConn) SetReadDeadline(t time.Time) error  { return c.in.setDeadline(0, t) }
 func (c *pipeConn) SetWriteDeadline(t time.Time) error { return c.out.setDeadline(1, t) }
 func (c *pipeConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
-
-type pipeAddr struct{}
-
-func (pipeAddr) Network() string { return "pipe" }
-func (pipeAddr) String() string  { return "pipe" }
 
 // ---- nodes and calls
 
@@ -426,16 +405,8 @@ func start(t testing.TB, c Config) *Node {
 func up(t testing.TB, c Config) *Node {
 	t.Helper()
 	n := start(t, c)
-	until(t, "up", func() bool { return n.State().Up })
+	rt.Until(t, "up", func() bool { return n.State().Up })
 	return n
-}
-
-// long skips a test that takes minutes, unless it is asked for.
-func long(t *testing.T) {
-	t.Helper()
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
 }
 
 // patient is the context of what a busy machine, too, has done by its end.
@@ -444,14 +415,6 @@ func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// until polls, because what is waited for happens at a server or between goroutines of the node.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
-		require.False(t, time.Now().After(end), "not %s within a minute", what)
-	}
 }
 
 // result is a Sink that can be waited for.

@@ -56,17 +56,17 @@ func TestInboxDeliversAndComesBack(t *testing.T) {
 	var l pushLog
 	n.Listen("ch", &l)
 	for round := range 3 {
-		until(t, "subscribed", func() bool { return n.State().Inbox })
+		rt.Until(t, "subscribed", func() bool { return n.State().Inbox })
 		want := fmt.Sprint("message ", round)
 		require.Equal(t, "1", s.cli("PUBLISH", "ch", want), "receivers after Inbox was true")
-		until(t, "delivered", func() bool { return slices.Contains(l.messages(), want) })
-		until(t, "pinged", func() bool { return strings.Contains(s.cli("INFO", "commandstats"), "cmdstat_ping:calls=") })
+		rt.Until(t, "delivered", func() bool { return slices.Contains(l.messages(), want) })
+		rt.Until(t, "pinged", func() bool { return strings.Contains(s.cli("INFO", "commandstats"), "cmdstat_ping:calls=") })
 		s.cli("CONFIG", "RESETSTAT")
 		before := len(l.changes())
 		require.Equal(t, "1", s.cli("CLIENT", "KILL", "TYPE", "pubsub"), "inbox connections")
-		until(t, "changed twice", func() bool { return len(l.changes()) >= before+2 })
+		rt.Until(t, "changed twice", func() bool { return len(l.changes()) >= before+2 })
 	}
-	until(t, "subscribed", func() bool { return n.State().Inbox })
+	rt.Until(t, "subscribed", func() bool { return n.State().Inbox })
 	require.Equal(t, "UI -- U- UI -- U- UI -- U- UI", strings.TrimPrefix(l.picture(), "U- "), "changes")
 	require.EqualValues(t, 4, n.State().Epoch)
 }
@@ -134,7 +134,7 @@ func TestListenerMaySubmit(t *testing.T) {
 	n := start(t, Config{Addr: s.Addr()})
 	l := &submitter{n: n, echoed: make(chan *result, 10)}
 	n.Listen("ch", l)
-	until(t, "subscribed", func() bool { return n.State().Inbox })
+	rt.Until(t, "subscribed", func() bool { return n.State().Inbox })
 	s.cli("PUBLISH", "ch", "x")
 	for seen := 0; seen < 2; {
 		if c := (<-l.echoed).wait(t); c.Outcome == member.Answered {

@@ -368,10 +368,10 @@ func TestBatchThatIsNotAnsweredIsUnknown(t *testing.T) {
 	calls := items("a:one r:two r:three")
 	calls[1].OweUntil = time.Now().Add(time.Hour)
 	together(n, calls...)
-	until(t, "sent", func() bool { return len(f.batches()) > 0 })
+	rt.Until(t, "sent", func() bool { return len(f.batches()) > 0 })
 	f.cut()
 	all(t, calls, member.Unknown, member.ErrBroken)
-	until(t, "paid", func() bool { return len(f.commands()) > 0 })
+	rt.Until(t, "paid", func() bool { return len(f.commands()) > 0 })
 	require.Len(t, f.commands(), 1)
 	require.Contains(t, f.commands()[0], " two ", "sent again")
 }
@@ -489,7 +489,7 @@ func TestRepairGoesBehindWhatWaits(t *testing.T) {
 		calls := items(strings.Repeat("a:k ", waiting))
 		submitAll(n, calls...)
 		close(hold)
-		until(t, "repair", func() bool { s.line.Lock(); defer s.line.Unlock(); return s.reloading > 0 || s.broke != nil })
+		rt.Until(t, "repair", func() bool { s.line.Lock(); defer s.line.Unlock(); return s.reloading > 0 || s.broke != nil })
 		close(seen)
 		s.wake()
 		for _, c := range append(calls, lost) {
@@ -617,7 +617,7 @@ func TestCallsThatWereRefusedTogetherShareNothing(t *testing.T) {
 func TestEveryCallHasItsOwnAnswerUnderKills(t *testing.T) { underKills(t, 50, 40) }
 
 func TestLongEveryCallHasItsOwnAnswerUnderKills(t *testing.T) {
-	long(t)
+	rt.Long(t, "takes minutes")
 	underKills(t, 200, 400)
 }
 

@@ -40,7 +40,7 @@ func TestWriteThatFailsGivesTheReasonThatTheServerGave(t *testing.T) {
 	require.NoError(t, secure.HandshakeContext(rt.Within(t, 20*time.Second)))
 	<-refused
 	s := &secured{secure}
-	until(t, "the write fails", func() bool { _, err = s.Write(ping); return err != nil })
+	rt.Until(t, "the write fails", func() bool { _, err = s.Write(ping); return err != nil })
 	require.Contains(t, err.Error(), "certificate required", err)
 }
 
@@ -63,7 +63,7 @@ func TestServerThatSaysWhyItClosesIsQuoted(t *testing.T) {
 		_, _ = c.Write([]byte("-ERR max number of clients reached\r\n"))
 		_ = c.Close()
 	}
-	until(t, "the reason", func() bool {
+	rt.Until(t, "the reason", func() bool {
 		var refused *member.ReplyError
 		return errors.As(n.State().Err, &refused) && refused.Kind == member.KindOverloaded
 	})

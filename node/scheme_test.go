@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -59,7 +58,7 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 				c.Guard = NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second})
 			}
 			n := start(t, c)
-			until(t, "refused", func() bool { err := n.State().Err; return err != nil && !errors.Is(err, member.ErrConnecting) })
+			rt.Until(t, "refused", func() bool { err := n.State().Err; return err != nil && !errors.Is(err, member.ErrConnecting) })
 			var other *SchemeError
 			got := ""
 			if errors.As(n.State().Err, &other) {
@@ -74,27 +73,6 @@ func TestServerOfAnotherKindIsNamed(t *testing.T) {
 	f = newFake(says("INFO", bulk("run_id:x\r\nredis_mode:cluster\r\n")))
 	target.Config.Dialer, target.Config.Addr = f, "a:1"
 	up(t, target.Config) // for a tool, which looks at one of its servers
-}
-
-// listening serves connections with handle until the test ends.
-func listening(t *testing.T, handle func(c net.Conn)) (addr string) {
-	t.Helper()
-	ln := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() {
-				defer c.Close()
-				handle(c)
-			})
-		}
-	})
-	t.Cleanup(func() { _ = ln.Close(); serving.Wait() })
-	return ln.Addr().String()
 }
 
 // TLS on one side alone ends in ways that say little: the other side closes, or waits for more. So it is tried
@@ -150,7 +128,7 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			addr := listening(t, tc.serve)
+			addr := rt.Listening(t, tc.serve)
 			target, err := ParseTarget(strings.ReplaceAll(tc.url, "ADDR", addr))
 			require.NoError(t, err)
 			c := target.Config
@@ -158,7 +136,7 @@ func TestTLSOnOneSideAloneIsNamed(t *testing.T) {
 			switch target.Kind {
 			case OneServer:
 				n := start(t, c)
-				until(t, "refused", func() bool { e := n.State().Err; return e != nil && !errors.Is(e, member.ErrConnecting) })
+				rt.Until(t, "refused", func() bool { e := n.State().Err; return e != nil && !errors.Is(e, member.ErrConnecting) })
 				err = n.State().Err
 			case RedisCluster:
 				c.Addr = addr

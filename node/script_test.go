@@ -14,6 +14,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/ability"
 	"github.com/redquorum/redquorum/internal/faketime"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
@@ -216,7 +217,7 @@ func TestCallOfAnEndedGenerationIsNotRepaired(t *testing.T) {
 func TestWrongScriptKeepsTheMemberDown(t *testing.T) {
 	s := startRedis(t)
 	n := start(t, Config{Addr: s.Addr(), Scripts: []string{"return )"}})
-	until(t, "refused", func() bool { return !errors.Is(n.State().Err, errConnecting) })
+	rt.Until(t, "refused", func() bool { return !errors.Is(n.State().Err, errConnecting) })
 	require.True(t, !n.State().Up && strings.Contains(n.State().Err.Error(), "SCRIPT LOAD"), "state %+v", n.State())
 }
 

@@ -60,9 +60,9 @@ func TestTLSWithACLUser(t *testing.T) {
 	var l pushLog
 	n.Listen("ch", &l)
 	require.Equal(t, "u", do(t, n, "ACL", "WHOAMI"), "user")
-	until(t, "subscribed", func() bool { return n.State().Inbox })
+	rt.Until(t, "subscribed", func() bool { return n.State().Inbox })
 	do(t, n, "PUBLISH", "ch", "x")
-	until(t, "delivered", func() bool { return len(l.messages()) == 1 })
+	rt.Until(t, "delivered", func() bool { return len(l.messages()) == 1 })
 	for i := range 2000 {
 		want := strconv.Itoa(i)
 		require.Equal(t, want, do(t, n, "ECHO", want), "for %s", want)
@@ -72,9 +72,9 @@ func TestTLSWithACLUser(t *testing.T) {
 func TestNoErrorOrLogHoldsTheSecret(t *testing.T) {
 	const canary, token = "c4n4ry", "t0k3n"
 	s, tlsAddr, pool := startTLS(t)
-	repeat := listening(t, func(c net.Conn) { _, _ = io.CopyN(c, c, 200) })
+	repeat := rt.Listening(t, func(c net.Conn) { _, _ = io.CopyN(c, c, 200) })
 	unknown := func(format string) string {
-		return listening(t, func(c net.Conn) {
+		return rt.Listening(t, func(c net.Conn) {
 			br := bufio.NewReader(c)
 			var r member.Reply
 			for readReply(br, &r, 0) == nil {
@@ -113,7 +113,7 @@ func TestNoErrorOrLogHoldsTheSecret(t *testing.T) {
 			}
 			n := start(t, tc.config)
 			n.Listen("ch", &pushLog{})
-			until(t, "tried", func() bool { return !errors.Is(n.State().Err, errConnecting) })
+			rt.Until(t, "tried", func() bool { return !errors.Is(n.State().Err, errConnecting) })
 			c := submit(n, "SET", "k", token)
 			t.Log(c.Err)
 			for _, err := range []error{n.State().Err, c.Err} {

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"math"
@@ -61,22 +60,11 @@ func TestForbiddenKillIsToldOnce(t *testing.T) {
 }
 
 // logBuffer collects a log.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
+type logBuffer struct{ rt.Text }
 
 func (l *logBuffer) logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *logBuffer) String() string { return rt.Under(&l.mu, func() string { return l.b.String() }) }
 
 func TestPredecessorsAreKilledOnlyInTheSameProcess(t *testing.T) {
 	faked(t, nil, Config{}, func(t *testing.T, f *fake, n *Node) {
@@ -426,7 +414,7 @@ func TestNoDebtIsLostInTheMomentOfABreak(t *testing.T) {
 	}
 	callers.Wait()
 	stop()
-	until(t, "up", func() bool { return n.State().Up && !n.owed.any(time.Now()) })
+	rt.Until(t, "up", func() bool { return n.State().Up && !n.owed.any(time.Now()) })
 	require.NoError(t, n.Close(patient(t)))
 	require.Equal(t, strconv.FormatInt(sent.Load(), 10), s.cli("SCARD", "released"))
 }

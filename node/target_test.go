@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 func TestParseTarget(t *testing.T) {
@@ -208,7 +210,7 @@ func TestFailoverLagDependsOnTheKindOfMember(t *testing.T) {
 
 func TestSentinelThatDoesNotAnswerIsNamedOnce(t *testing.T) {
 	t.Parallel()
-	unknown := listening(t, func(c net.Conn) {
+	unknown := rt.Listening(t, func(c net.Conn) {
 		if _, err := c.Read(make([]byte, 100)); err == nil {
 			_, _ = c.Write([]byte("-ERR No such master with that name\r\n"))
 			_, _ = c.Read(make([]byte, 1)) // until the other side has read it

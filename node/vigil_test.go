@@ -152,7 +152,7 @@ func TestUnreadSeesWhatWaitsInASocket(t *testing.T) {
 	require.False(t, unread(ours), "nothing was sent")
 	require.NoError(t, rt.Err(theirs.Write([]byte("+"))))
 	if runtime.GOOS == "linux" {
-		until(t, "unread", func() bool { return unread(ours) })
+		rt.Until(t, "unread", func() bool { return unread(ours) })
 	}
 	var b [2]byte
 	n := rt.Must(ours.Read(b[:]))(t)

@@ -76,10 +76,11 @@ func leaseOf(a *attempt, left time.Duration, waited bool) *lease {
 
 // renewals is a member that says yes to each renewal, and remembers whose they were.
 type renewals struct {
+	Yes
 	kinds map[string]string // by script
 
 	mu    sync.Mutex
-	calls []string
+	heard []string
 }
 
 // bySlot is one that spreads its keys over servers.
@@ -87,15 +88,8 @@ type bySlot struct{ *renewals }
 
 func (m bySlot) StateOf(uint16) member.State { return m.State() }
 
-func (m *renewals) Name() string                   { return "renewals" }
-func (m *renewals) Listen(string, member.Listener) {}
-func (m *renewals) Close(context.Context) error    { return nil }
-func (m *renewals) State() member.State {
-	return member.State{Brief: member.Brief{Gen: 1, Epoch: 1, Votes: true}, Up: true, Inbox: true}
-}
-
 func (m *renewals) all() []string {
-	return rt.Under(&m.mu, func() []string { return slices.Clone(m.calls) })
+	return rt.Under(&m.mu, func() []string { return slices.Clone(m.heard) })
 }
 
 func (m *renewals) Submit(c *member.Call) {
@@ -108,7 +102,7 @@ func (m *renewals) Submit(c *member.Call) {
 		for i := range n {
 			call += " " + words[8+2*i]
 		}
-		rt.Locked(&m.mu, func() { m.calls = append(m.calls, call) })
+		rt.Locked(&m.mu, func() { m.heard = append(m.heard, call) })
 		r.Int = 2 // another kind's yes
 		r = member.Reply{Kind: '*', Elems: slices.Repeat([]member.Reply{r}, n)}
 	}

@@ -217,17 +217,10 @@ func (s *scripted) now() int64 {
 
 func (s *scripted) past(t int64) {
 	s.Helper()
-	s.until(func() bool { return s.now() > t })
+	rt.Until(s, "its clock goes on", func() bool { return s.now() > t })
 }
 
 // until asks again and again, in the goroutine of the test.
-func (s *scripted) until(done func() bool) {
-	s.Helper()
-	for start := time.Now(); !done(); time.Sleep(time.Millisecond) {
-		require.Less(s, time.Since(start), time.Minute)
-	}
-}
-
 func (s *scripted) counter() string { s.Helper(); return s.counterOf(s.Lock) }
 
 func (s *scripted) counterOf(l script.Lock) string {

@@ -87,7 +87,7 @@ func TestScriptsBesideTheReferenceSystem(t *testing.T) {
 			t.Run(c.Name, func(t *testing.T) {
 				require.NoError(t, server.Flush())
 				s := newShares(t, server, "invoice:42")
-				s.until(func() bool { return Numsub(t, server, s.java.Channel()) == 0 }) // of the case before
+				rt.Until(s, "who was subscribed has left", func() bool { return Numsub(t, server, s.java.Channel()) == 0 }) // of the case before
 				(&scriptPlay{T: t, stage: &sharedSite{serverSite{s.scripted}, s, map[string]*redistest.Client{}}}).play(c.Lines)
 			})
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/redquorum/redquorum/internal/memberset"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock/internal/permit"
 	"github.com/redquorum/redquorum/redlock/internal/script"
@@ -301,7 +302,7 @@ func appendWants(b []byte, c *scriptCall) []byte {
 func TestSemaphoreSchedulesExplored(t *testing.T) { exploreAll(t, "semaphore/always", 0) }
 
 func TestLongSemaphoreSchedulesExplored(t *testing.T) {
-	schedulesLong(t)
+	rt.Long(t, "takes minutes")
 	exploreAll(t, "semaphore/large", 0)
 }
 

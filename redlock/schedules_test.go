@@ -25,6 +25,7 @@ import (
 	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/internal/redistest"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock/internal/core"
@@ -1990,7 +1991,7 @@ func TestSchedulesExplored(t *testing.T) { exploreAll(t, "explored/always", 0) }
 
 // TestLongSchedulesExplored visits more. Every search ends at a million states, which take 1 GB, unless REDQUORUM_SEEDS is set.
 func TestLongSchedulesExplored(t *testing.T) {
-	schedulesLong(t)
+	rt.Long(t, "takes minutes")
 	limit := 1_000_000
 	if schedulesLarge() {
 		limit = 0
@@ -2000,13 +2001,6 @@ func TestLongSchedulesExplored(t *testing.T) {
 
 // schedulesLarge reports whether there is time for more: make soak.
 func schedulesLarge() bool { return os.Getenv("REDQUORUM_SEEDS") != "" }
-
-func schedulesLong(t *testing.T) {
-	t.Helper()
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: takes minutes; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
-}
 
 // exploreAll runs the searches of testdata/schedules, of no more states than limit, 0: all. Under the race
 // detector, which finds nothing in one goroutine, they end early.

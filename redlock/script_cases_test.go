@@ -713,7 +713,7 @@ func (s *sharedSite) edit(words []string) string {
 	case "theirs", "ours":
 		if words[1] == "leave" {
 			require.NoError(s, s.listen[words[0]].Close())
-			s.until(func() bool { return Numsub(s.T, s.server, s.with.java.Channel()) == 1 })
+			rt.Until(s, "who was subscribed has left", func() bool { return Numsub(s.T, s.server, s.with.java.Channel()) == 1 })
 			break
 		}
 		c := map[string]func() *redistest.Client{"theirs": s.with.waiter, "ours": s.with.ours}[words[0]]()

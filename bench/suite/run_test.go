@@ -95,9 +95,7 @@ func TestRun(t *testing.T) {
 
 // They measure: each cell takes seconds of real time on servers of its own.
 func TestLongRun(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: measures for minutes; `make test-long` sets REDQUORUM_LONG=1 and runs it")
-	}
+	rt.Long(t, "measures for minutes")
 	for name, run := range map[string]struct {
 		cells   []Cell
 		entries []string

@@ -2,11 +2,11 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -80,32 +80,10 @@ func TestSchemeOfAnotherKindOfServer(t *testing.T) {
 	}
 }
 
-// ofCluster answers CLUSTER SHARDS with one master of all slots, at an address that may be its own.
-type ofCluster struct {
-	addr string
-	ln   net.Listener
-}
-
-// newOfCluster starts one that names master as the master, or itself where that is "".
-func newOfCluster(t *testing.T, master string) *ofCluster {
+// ofCluster is the address of a server that answers CLUSTER SHARDS with one master of all slots; "": with itself.
+func ofCluster(t *testing.T, master string) string {
 	t.Helper()
-	ln := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	s := &ofCluster{ln.Addr().String(), ln}
-	if master == "" {
-		master = s.addr
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { defer c.Close(); answer(c, master) })
-		}
-	})
-	t.Cleanup(func() { _ = ln.Close(); serving.Wait() })
-	return s
+	return rt.Listening(t, func(c net.Conn) { answer(c, cmp.Or(master, c.LocalAddr().String())) })
 }
 
 func answer(c net.Conn, master string) {
@@ -131,18 +109,17 @@ func answer(c net.Conn, master string) {
 // Of two servers that contradict each other, the one is believed whose masters say the same.
 func TestServersOfAClusterThatContradictEachOther(t *testing.T) {
 	t.Parallel()
-	closed := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	_ = closed.Close()
-	right := newOfCluster(t, "")
-	lying := newOfCluster(t, closed.Addr().String())
-	other := newOfCluster(t, right.addr) // a replica
+	dead := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	_ = dead.Close()
+	closed, right := dead.Addr().String(), ofCluster(t, "")
+	lying, other := ofCluster(t, closed), ofCluster(t, right) // the other one is a replica
 	for _, tc := range []struct{ seeds, want string }{
-		{lying.addr + "," + right.addr, right.addr},
-		{right.addr + "," + lying.addr, right.addr},
-		{lying.addr + "," + other.addr, right.addr},
-		{lying.addr + "," + newOfCluster(t, lying.addr).addr, closed.Addr().String()}, // nobody confirms either
-		{lying.addr + ",127.0.0.1:1", closed.Addr().String()},
-		{right.addr + "," + lying.addr + "," + newOfCluster(t, closed.Addr().String()).addr, closed.Addr().String()}, // two say it
+		{lying + "," + right, right},
+		{right + "," + lying, right},
+		{lying + "," + other, right},
+		{lying + "," + ofCluster(t, lying), closed}, // nobody confirms either
+		{lying + ",127.0.0.1:1", closed},
+		{right + "," + lying + "," + ofCluster(t, closed), closed}, // two say it
 	} {
 		target := rt.Must(node.ParseTarget("redis-cluster://" + tc.seeds))(t)
 		target.Config.DialTimeout = 10 * time.Second

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"unicode"
 
@@ -113,28 +112,15 @@ func redisAs(server *redistest.Real, password string, args ...string) (string, e
 func hostile(t *testing.T) (url string) {
 	t.Helper()
 	const evil = "\x1b]0;owned\x07\x1b[31m\xff\u009b\u202e"
-	ln := rt.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	info := "redis_version:7.0.15" + evil + "\r\nrun_id:" + strings.Repeat("a", 40) + "\r\nrole:slave\r\nmaster_host:" + evil + "\r\nmaster_port:1\r\nmaxmemory_policy:" + evil + "\r\n"
-	var serving sync.WaitGroup
-	answer := func(c net.Conn) {
-		defer c.Close()
+	addr := rt.Listening(t, func(c net.Conn) {
 		for in := bufio.NewReader(c); ; {
-			var n int
-			if _, err := fmt.Fscanf(in, "*%d\r\n", &n); err != nil {
+			words, err := rt.Command(in)
+			if err != nil {
 				return
 			}
-			words := make([]string, max(1, n))
-			for i := range n {
-				var size int
-				_, _ = fmt.Fscanf(in, "$%d\r\n", &size)
-				b := make([]byte, size+2)
-				for k := range b {
-					b[k], _ = in.ReadByte()
-				}
-				words[i] = strings.ToUpper(string(b[:size]))
-			}
 			reply := "-ERR " + evil + "no " + words[0] + "\r\n"
-			switch words[0] {
+			switch strings.ToUpper(words[0]) {
 			case "PING":
 				reply = "+PONG\r\n"
 			case "INFO":
@@ -144,18 +130,8 @@ func hostile(t *testing.T) (url string) {
 				return
 			}
 		}
-	}
-	serving.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { answer(c) })
-		}
 	})
-	t.Cleanup(func() { _ = ln.Close(); serving.Wait() })
-	return "redis://" + ln.Addr().String() + "?dial_timeout=20s"
+	return "redis://" + addr + "?dial_timeout=20s"
 }
 
 func TestTextOfAMemberCannotControlTheTerminal(t *testing.T) {

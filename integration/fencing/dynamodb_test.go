@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -166,9 +165,7 @@ func dynamoTables(t *testing.T, s *dbtest.Server) fencetest.Fixture {
 
 // The holder claims, reads, and writes in transactions that enter.
 func TestLongRecipeOfDynamoDB(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long starts DynamoDB Local, which is a Java virtual machine")
-	}
+	rt.Long(t, "starts DynamoDB Local, which is a Java virtual machine")
 	s := oneOfDynamoDB.take(t)
 	f := dynamoTables(t, s)
 	guard, ctx := f.Guard.(dynamoRows), t.Context()

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"testing"
 
@@ -135,9 +134,7 @@ func (r strings) Overwrite(ctx context.Context, resource, value string) error {
 }
 
 func TestLongGuardOverEachClient(t *testing.T) {
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: make test-long runs the suite of guards with every client")
-	}
+	rt.Long(t, "runs the suite of guards with every client")
 	each(t, func(t *testing.T, s redistest.Server, eval fenceredis.Eval) {
 		fencetest.Run(t, func(t *testing.T) fencetest.Fixture {
 			require.NoError(t, s.Flush())

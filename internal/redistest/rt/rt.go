@@ -2,9 +2,15 @@
 package rt
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -187,6 +193,74 @@ func As[E error](t tester, err error) E {
 	var as E
 	require.ErrorAs(t, err, &as)
 	return as
+}
+
+// Until waits for what happens at a server or on other goroutines, for as long as a busy machine may take for it.
+func Until(t tester, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		require.False(t, time.Now().After(end), "not within a minute: %s", what)
+	}
+}
+
+// Listening serves connections with handle until the test ends, which closes them.
+func Listening(t testing.TB, handle func(c net.Conn)) (addr string) {
+	t.Helper()
+	ln := Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	var accepting, serving sync.WaitGroup
+	var open []net.Conn
+	accepting.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			open = append(open, c)
+			serving.Go(func() {
+				defer c.Close()
+				handle(c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		accepting.Wait()
+		for _, c := range open {
+			_ = c.Close()
+		}
+		serving.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// Command reads a command, as a server does.
+func Command(in *bufio.Reader) (words []string, err error) {
+	var n, size int
+	if n, err = count(in, '*'); err != nil {
+		return nil, err
+	}
+	for range n {
+		if size, err = count(in, '$'); err != nil {
+			return nil, err
+		}
+		b := make([]byte, size+2)
+		if _, err = io.ReadFull(in, b); err != nil {
+			return nil, err
+		}
+		words = append(words, string(b[:size]))
+	}
+	return words, nil
+}
+
+func count(in *bufio.Reader, mark byte) (n int, err error) {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	if n, err = strconv.Atoi(strings.TrimSpace(line[1:])); err != nil || line[0] != mark || n < 0 {
+		return 0, fmt.Errorf("%q is no number behind %c", line, mark)
+	}
+	return n, nil
 }
 
 // Locked calls f under a mutex, and Under returns what f returns.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
@@ -323,11 +322,6 @@ func (h *fakeHost) leave() {
 	h.cancel()
 	h.work.Wait()
 	h.seat.Leave()
-}
-
-// bubble is a test in fake time, for t.Run.
-func bubble(test func(t *testing.T)) func(t *testing.T) {
-	return func(t *testing.T) { faketime.Test(t, test) }
 }
 
 func (h *fakeHost) votes() bool { return h.Now().State.Votes }

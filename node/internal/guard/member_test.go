@@ -302,7 +302,7 @@ func TestReplicationIDThatNobodySawChange(t *testing.T) {
 			s.follow("NO")
 		}, false},
 	} {
-		t.Run(tc.name, bubble(func(t *testing.T) {
+		t.Run(tc.name, faketime.In(func(t *testing.T) {
 			servers := started(1)
 			connect(t, plain, servers...).close()
 			servers[0].edit(func() { tc.edit(servers[0]) })
@@ -754,7 +754,7 @@ func TestHostThatClosesWhileItsMemberIsAdmittedHasNoStanding(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, s, h.server.executed(), "nobody looks after it")
 	}
-	t.Run("others have not answered", bubble(func(t *testing.T) {
+	t.Run("others have not answered", faketime.In(func(t *testing.T) {
 		s := started(1)[0]
 		h := sit(t, New(Config{Members: 3, MaxTTL: longest}), s, "0", Terms{})
 		h.mend()
@@ -764,7 +764,7 @@ func TestHostThatClosesWhileItsMemberIsAdmittedHasNoStanding(t *testing.T) {
 		closes(t, h)
 		require.Zero(t, s.do("EXISTS", member.MarkerKey).Int, "and nothing marks it")
 	}))
-	t.Run("a topology is to come", bubble(func(t *testing.T) {
+	t.Run("a topology is to come", faketime.In(func(t *testing.T) {
 		c := clustered(t, started(1), span(0, 9))
 		h := c.hosts[0]
 		require.True(t, h.votes())

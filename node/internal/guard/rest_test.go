@@ -39,7 +39,7 @@ func TestLooksAreAPingApartIfThereAreCallsAndTenIfNot(t *testing.T) {
 		{"a call now and then", plain, 4 * time.Second, 39, 41},
 		{"no calls, and a replica may take over", func(_ *Config, t *Terms) { t.Replicated = true }, 0, 159, 161},
 	} {
-		t.Run(tc.name, bubble(func(t *testing.T) {
+		t.Run(tc.name, faketime.In(func(t *testing.T) {
 			c := connect(t, tc.edit, started(1)...)
 			defer c.close()
 			c.rest()

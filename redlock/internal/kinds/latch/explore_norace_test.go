@@ -3,10 +3,10 @@
 package latch
 
 import (
-	"os"
 	"testing"
 
 	"github.com/redquorum/redquorum/internal/explore"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 )
 
 // Without the race detector, which would take ten times as long.
@@ -18,16 +18,9 @@ func init() {
 	}...)
 }
 
-func long(t *testing.T) {
-	t.Helper()
-	if os.Getenv("REDQUORUM_LONG") == "" {
-		t.Skip("LONG: more worlds; `make test-long` sets REDQUORUM_LONG=1 and runs it without the race detector")
-	}
-}
-
 // What the counter-examples break holds within their bounds.
 func TestLongLatchExplored(t *testing.T) {
-	long(t)
+	rt.Long(t, "more worlds, without the race detector")
 	for _, b := range []bounds{
 		{members: 3, arrivals: 2, awaiters: 1, forgets: 1, dies: true},
 		{members: 3, arrivals: 1, awaiters: 1, forgets: 3},
@@ -37,7 +30,7 @@ func TestLongLatchExplored(t *testing.T) {
 }
 
 func TestLongLatchCounterExamples(t *testing.T) {
-	long(t)
+	rt.Long(t, "more worlds, without the race detector")
 	for what, c := range map[string]counter{
 		"who is there does not arrive again": {bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 3}, func(r *rules) { r.noReassert = true }, explore.Stuck},
 		"nobody joins what members have":     {bounds{members: 3, arrivals: 2, awaiters: 1, forgets: 1, dies: true}, func(r *rules) { r.noJoin = true }, explore.Stuck},
@@ -57,7 +50,7 @@ func TestBarrierExploredWithFailures(t *testing.T) {
 }
 
 func TestLongBarrierExplored(t *testing.T) {
-	long(t)
+	rt.Long(t, "more worlds, without the race detector")
 	for _, b := range []barrierBounds{
 		{parties: 2, names: 3, rounds: 1, oneMind: true},
 		{parties: 2, names: 2, rounds: 2, deaths: 1, oneMind: true},
@@ -73,7 +66,7 @@ func TestLongBarrierExplored(t *testing.T) {
 }
 
 func TestLongBarrierCounterExamples(t *testing.T) {
-	long(t)
+	rt.Long(t, "more worlds, without the race detector")
 	for what, c := range map[string]hallCounter{
 		"members keep no parties":         {barrierBounds{parties: 2, names: 3, rounds: 1, oneMind: true}, func(r *barrierRules) { r.strangers = true }, "the parties of a round"},
 		"a Wait that failed is forgotten": {barrierBounds{parties: 2, names: 2, rounds: 1, aborts: 1, oneMind: true}, func(r *barrierRules) { r.forgetFail = true }, explore.Stuck},
