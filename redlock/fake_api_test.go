@@ -249,42 +249,6 @@ func TestAnyBytesAreAName(t *testing.T) {
 	})
 }
 
-func TestCloseEndsLeasesAndWaits(t *testing.T) {
-	deployed(t, 3, func(t *testing.T, d *redlocktest.Deployment) {
-		tr := &tracer{}
-		p, other := another(t, d, redlock.WithTracer(tr)), another(t, d)
-		theirs := other.Hold(t, "theirs")
-		l := p.Hold(t, "k", redlock.TTL(20*time.Second))
-		h := handoff(t, p.Lock(t, "handed"))
-		waiting := p.LockLater(t.Context(), "theirs")
-		inLine := p.LockLater(t.Context(), "theirs")
-		behind := p.LockLater(t.Context(), "k")
-		synctest.Wait()
-		start := time.Now()
-		require.NoError(t, p.Close())
-		require.Zero(t, time.Since(start))
-		for _, w := range []*redlock.Locking{waiting, inLine, behind} {
-			require.ErrorIs(t, w.End(), redlock.ErrClosed)
-		}
-		require.ErrorIs(t, l.Err(), redlock.ErrClosed)
-		require.ErrorIs(t, l.Err(), redlock.ErrLost)
-		require.ErrorIs(t, context.Cause(l.Context()), redlock.ErrClosed)
-		require.ErrorIs(t, l.Unlock(t.Context()), redlock.ErrClosed)
-		require.Equal(t, redlock.LostClosed, tr.losses()[0].Reason)
-
-		require.ErrorIs(t, rt.Err(p.Mutex("k").Lock(t.Context())), redlock.ErrClosed)
-		require.ErrorIs(t, p.Try(t, "k"), redlock.ErrClosed)
-		require.ErrorIs(t, rt.Err(p.Adopt(t.Context(), h)), redlock.ErrClosed)
-		require.NoError(t, p.Close(), "twice")
-
-		require.NoError(t, theirs.Err())
-		require.NoError(t, theirs.Unlock(t.Context()))
-		require.NoError(t, other.Lock(t, "k").Unlock(t.Context()), "at once")
-		time.Sleep(30 * time.Second) // what was handed off has nobody
-		noKeys(t, d)
-	})
-}
-
 func TestLeaseIsUnlockedOnce(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, other *caller) {
 		l := p.Lock(t, "k")
@@ -710,15 +674,6 @@ func TestDoRunsWhileTheLockIsHeld(t *testing.T) {
 		require.ErrorIs(t, err, boom)
 		require.ErrorIs(t, inside.Err(), context.Canceled)
 		noKeysAtRest(t, d)
-
-		// The lease is lost meanwhile: the context ends, with the cause, and both errors come back.
-		err = p.Mutex("k", redlock.TTL(time.Second)).Do(ctx, func(ctx context.Context, l *redlock.Lease) error {
-			<-ctx.Done()
-			require.ErrorIs(t, context.Cause(ctx), redlock.ErrLost)
-			return boom
-		})
-		require.ErrorIs(t, err, boom)
-		require.ErrorIs(t, err, redlock.ErrLost)
 
 		// The caller's context ends: the work does, and the lock is freed all the same.
 		short, cancel := context.WithTimeout(ctx, time.Second)

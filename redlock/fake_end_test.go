@@ -653,8 +653,13 @@ func TestHandoffWaitsForStallTimeoutAndHalfOfTheValidityAtMost(t *testing.T) {
 
 func TestClosedClientSaysSo(t *testing.T) {
 	withTwo(t, 1, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
-		h := handoff(t, p.Lock(t, "k"))
+		h, theirs := handoff(t, p.Lock(t, "k")), q.Hold(t, "theirs")
 		require.NoError(t, q.Close())
+		require.ErrorIs(t, theirs.Unlock(t.Context()), redlock.ErrClosed)
+		require.ErrorIs(t, theirs.Err(), redlock.ErrLost)
+		require.ErrorIs(t, context.Cause(theirs.Context()), redlock.ErrClosed)
+		require.NoError(t, q.Close(), "twice")
+		require.ErrorIs(t, q.Try(t, "j"), redlock.ErrClosed)
 		require.ErrorIs(t, rt.Err(q.Adopt(t.Context(), h)), redlock.ErrClosed)
 		require.ErrorIs(t, rt.Err(q.Mutex("j").Lock(t.Context())), redlock.ErrClosed)
 		l, err := p.Adopt(t.Context(), h)

@@ -544,45 +544,6 @@ func TestDeletedLatchIsGoneAndNotToldAgain(t *testing.T) {
 	})
 }
 
-// The figures of docs/protocol.md: commands for each arrival, and how soon the last waiter is told.
-func TestManyArrivalsTakeFewCommandsAndTheLastOneTellsAll(t *testing.T) {
-	const clients, arrivals = 10, 200
-	redlock.Among(t, 3, clients, func(t *testing.T, cluster *redistest.Cluster, all []*redlock.Peer) {
-		rtt := 2 * time.Millisecond
-		var sent []*redistest.Rule
-		for _, p := range all {
-			p.Slow(rtt, rtt, rtt)
-			sent = append(sent, p.Count(script.LatchArrive)...)
-			sent = append(sent, p.Count(script.LatchRead)...)
-		}
-		var gates []*rt.Later[bool]
-		for _, p := range all {
-			gates = append(gates, awaitLater(t.Context(), p.Latch("job", arrivals)))
-		}
-		var wg sync.WaitGroup
-		var last atomic.Int64
-		for _, p := range all {
-			wg.Go(func() {
-				for range arrivals / clients {
-					last.Store(time.Now().UnixNano())
-					assert.NoError(t, p.Latch("job", arrivals).CountDown(t.Context()))
-				}
-			})
-		}
-		wg.Wait()
-		n := 0
-		for _, g := range gates {
-			g.Get(t)
-			require.LessOrEqual(t, g.At.UnixNano()-last.Load(), int64(2*rtt), "two round trips")
-		}
-		for _, h := range redlock.Hits(sent) {
-			n += h
-		}
-		t.Logf("%.2f commands for each arrival", float64(n)/arrivals)
-		require.LessOrEqual(t, n, 2*3*arrivals)
-	}, redlock.Quiet)
-}
-
 func TestPartiesOfABarrierGoOnTogetherRoundByRound(t *testing.T) {
 	withMany(t, 3, 3, func(t *testing.T, d *redlocktest.Deployment, all []*caller) {
 		var in [50]atomic.Int32

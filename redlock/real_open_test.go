@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -217,11 +218,15 @@ func TestUserWithTheListedPermissionsCanDoEverything(t *testing.T) {
 	}
 	contend := func(n int) {
 		t.Helper()
+		var last atomic.Pointer[redlock.Lease]
 		together(t, len(clients), func(i int) error {
 			for range n {
 				lease, err := clients[i].Mutex("app:k").Lock(ending(t))
 				if err != nil {
 					return err
+				}
+				if was := last.Swap(lease); was != nil && lease.Err() == nil && (was.Err() == nil || lease.Token() <= was.Token()) {
+					t.Errorf("token %d beside %d, or behind it", lease.Token(), was.Token())
 				}
 				_ = lease.Unlock(t.Context())
 			}

