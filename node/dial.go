@@ -130,7 +130,7 @@ func withoutSecrets(err error, password string) error {
 	case errors.As(err, &blob):
 		return withhold(classify(string(blob.B)), password)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("AUTH or SELECT: %w", context.DeadlineExceeded)
+		return fmt.Errorf("the server accepts connections, and did not answer AUTH or SELECT in time (DialTimeout): %w", context.DeadlineExceeded)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("AUTH or SELECT: %w", context.Canceled)
 	case errors.As(err, &network):

@@ -387,7 +387,7 @@ func TestSilentServerFailsTheHandshakeInTime(t *testing.T) {
 			n := start(t, Config{Dialer: f, Password: password, DialTimeout: 300 * time.Millisecond, jitter: longest})
 			time.Sleep(300*time.Millisecond + 49*time.Millisecond)
 			synctest.Wait()
-			require.ErrorIs(t, n.State().Err, context.DeadlineExceeded)
+			rt.Says(t, n.State().Err, context.DeadlineExceeded, "accepts connections")
 			require.Len(t, f.dialled(), 1)
 			time.Sleep(2 * time.Millisecond)
 			require.Len(t, f.dialled(), 2)
