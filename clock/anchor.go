@@ -2,13 +2,9 @@ package clock
 
 import "time"
 
-// Anchor ties the clock of a server to the clock of this process. A request left at Sent, and the
-// server that executed it later read Server on its own clock.
-//
-// With an Anchor, a client can date what the server did of its own accord. Suppose that the server
-// grants at its time S and pushes the grant. The push alone does not tell the client when that was,
-// because it may have travelled for long. But S-Server, on the server's clock, says how long after
-// the reading the grant happened, and the reading was after Sent.
+// Anchor ties the clock of a server to the clock of this process. A request left at Sent, and the server that executed it later
+// read Server on its own clock. If the server then grants at its time S and pushes that, the push may have travelled for long.
+// But S-Server says how long after the reading the grant happened, and the reading was after Sent.
 type Anchor struct {
 	Sent   time.Time // before the request was submitted; local clock, with its monotonic reading
 	Server int64     // what the server's clock read when it executed the request, in microseconds
@@ -23,12 +19,9 @@ type Anchor struct {
 //
 //	Sent + (server - a.Server) * (1 - factor)
 //
-// It is never later than arrival, on either reading of the local clock, and keeps the monotonic
-// reading of arrival. The bounds of factor are those of share.
-//
-// The result is sound if the clocks of client and server each run within factor/2 of real time, and
-// nobody sets either clock. It may be late by the microsecond in which the server reads its clock,
-// which delta covers.
+// It is never later than arrival, on either reading of the local clock. It is sound if the clocks of client and server each run
+// within factor/2 of real time, and nobody sets either clock. It may be late by the microsecond in which the server reads its
+// clock, which delta covers.
 //
 // If the server's clock was evidently set, ok is false and the result means nothing: if server lies before the anchor, or
 // so far behind it that the grant would begin more than delta after its own arrival. The caller must then ask the server.
@@ -49,10 +42,8 @@ func (a Anchor) Start(server int64, arrival time.Time, factor float64) (start ti
 // Stepped reports whether, from anchor a to a later one of the same connection, somebody evidently set the server's clock,
 // or the clock ran outside the allowed drift. That is so if server time minus local time moved by more than factor*elapsed +
 // rtt, plus the microsecond in which the server reads its clock. rtt is the longer round trip of the two requests, because
-// each reading belongs to some moment between a request and its reply.
-//
-// False does not prove a steady clock. A step below the bound is not seen, and a grant may then be
-// trusted too long by the length of the step. A local clock that is set forward also makes it true.
+// each reading belongs to some moment between a request and its reply. A step below the bound is not seen, and a grant may then
+// be trusted too long by the length of the step.
 func Stepped(a, b Anchor, rtt time.Duration, factor float64) bool {
 	local := Elapsed(a.Sent, b.Sent)
 	return (serverTime(a.Server, b.Server) - local).Abs() > share(local, factor)+rtt+time.Microsecond

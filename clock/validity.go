@@ -6,24 +6,19 @@ import (
 )
 
 const (
-	// DefaultDrift is the share of a TTL that is given up, because clocks disagree on the length of
-	// a second. It covers a client and a server whose clocks each run up to half of it, 0.5 %, fast
-	// or slow. Quartz clocks stay within 0.01 %, and ntpd slews by at most 0.05 %. chronyd may slew
-	// by 8.3 % unless its maxslewrate is lowered to 5000 (parts per million) or less.
+	// DefaultDrift is the share of a TTL that is given up, for a client and a server whose clocks each run up to half of it, 0.5 %,
+	// fast or slow. Quartz clocks stay within 0.01 %, and ntpd slews by at most 0.05 %. chronyd may slew by 8.3 % unless its
+	// maxslewrate is lowered to 5000 (parts per million) or less.
 	DefaultDrift = 0.01
 
-	// delta is given up in addition, whatever the TTL. One millisecond is for Redis. It expires
-	// keys by a clock cut off to whole milliseconds, so a key may end up to 1 ms early. The other
-	// is the least drift, for short TTLs. Source: the reference implementation,
-	// github.com/antirez/redlock-rb.
+	// delta is given up besides. One millisecond is for Redis, which expires keys by a clock cut off to whole milliseconds. The
+	// other is the least drift, for short TTLs, as in github.com/antirez/redlock-rb.
 	delta = 2 * time.Millisecond
 )
 
 // Validity returns how long a lease of length ttl may be trusted: ttl - ttl*factor - delta, rounded down. The time counts
 // from the moment before its request was sent.
-//
-// If drift leaves nothing, the result is zero or negative. That is so for a TTL of 2 ms or less,
-// and for any TTL at a factor of 1. Such a lease must not be used, not even for an instant.
+// If drift leaves nothing, the result is zero or negative, and such a lease must not be used, not even for an instant.
 func Validity(ttl time.Duration, factor float64) time.Duration {
 	return max(ttl, 0) - share(ttl, factor) - delta
 }

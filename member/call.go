@@ -16,8 +16,7 @@ type Call struct {
 	Sink  Sink
 	Index int // the owner's own: position of the member in its list
 
-	// Hop belongs to a member that passes the call on, and is told in place of Sink. The owner sets it to nil, and it is nil again when the call is
-	// done.
+	// Hop belongs to a member that passes the call on, and is told in place of Sink. It is nil before and after that.
 	Hop Sink
 
 	Result
@@ -28,21 +27,15 @@ type Command struct {
 	// Cmd is the RESP command. Several calls may share it. It must not change before all of them
 	// are done.
 	Cmd []byte
-	// Tagged makes the member append its marker id as the last argument, or an empty string if it
-	// keeps none. The array header in Cmd already counts that argument. So one encoding serves all
-	// members, and still carries what each of them must check.
+	// Tagged makes the member append its marker id as the last argument, or an empty string if it keeps none. The array header in
+	// Cmd already counts that argument.
 	Tagged bool
 	// Unlooked says that the answer needs no look at the member's memory before it: it gives no vote, or the script
 	// compares the tag with the marker in any case. A look that the member keeps does not go out before such a call.
 	Unlooked bool
-	// Slot is the hash slot of the keys. Only a member that spreads its keys over several servers
-	// looks at it.
-	Slot uint16
-	// Marks say where the parts of Cmd begin, if it is a script call. Otherwise they are zero.
-	Marks resp.Marks
-	// Item lets the member execute the call together with others that wait in its line. If it is
-	// nil, the call travels alone.
-	Item *resp.Item
+	Slot     uint16     // of the keys
+	Marks    resp.Marks // where the parts of Cmd begin, if it is a script call; else zero
+	Item     *resp.Item // the call may be executed together with others that wait in line; nil: it travels alone
 }
 
 // All locks of a member share these keys.
@@ -53,22 +46,18 @@ const (
 	MarkerKey = "redquorum:boot"
 )
 
-// Delivery says how a call reaches the member, and what the member does if it does not. The zero
-// value suits a call from an ordinary goroutine to a member that may vote.
+// Delivery says how a call reaches the member, and what the member does if it does not.
 type Delivery struct {
-	// Late means that a Sink or a Listener submits the call, that is, the reader of a connection.
-	// The member queues such a call, and another goroutine writes it, because a reader that writes
-	// can deadlock.
+	// Late: a Sink or a Listener submits the call, that is, the reader of a connection. Another goroutine writes it, because a
+	// reader that writes can deadlock.
 	Late bool
-	// Always sends a Tagged call even to a member that may not vote. It is for a release, which
-	// only ever gives up.
+	// Always sends a Tagged call even to a member that may not vote: a release, which only ever gives up.
 	Always bool
-	// OweUntil is not zero for a release. If the release is Undelivered, the member keeps a copy
-	// and sends it again until an answer comes or this moment passes. If the server refused it, the
-	// member sends it after a pause. Otherwise it sends it as soon as a connection has room.
+	// OweUntil is not zero for a release. If it is Undelivered, the member keeps a copy, and sends it again until an answer comes
+	// or this moment passes.
 	OweUntil time.Time
-	// Ended, if set, is true once the attempt of this call has begun its release. The member then
-	// does not repeat the call after NOSCRIPT, because it would execute behind the release.
+	// Ended, if set, is true once the attempt of this call has begun its release. The call is not repeated then, because it would
+	// execute behind the release.
 	Ended *atomic.Bool
 }
 
@@ -84,8 +73,7 @@ type Result struct {
 	Interrupted bool
 }
 
-// Outcome says what is known of a Call. After Unknown there may be something to clean up at the
-// member. After NotSent there is nothing.
+// Outcome says what is known of a Call.
 type Outcome uint8
 
 const (
@@ -102,8 +90,7 @@ const (
 	NotSent
 )
 
-// Reply is one parsed RESP reply. Str and Elems belong to the Call, and are overwritten when the
-// Call is used again.
+// Reply is one parsed RESP reply. Its memory is used again with the Call.
 type Reply struct {
 	Kind  byte    // ':' integer, '$' string (bulk or simple), '_' null, '*' array, '-' error inside an array
 	Int   int64   // of an integer

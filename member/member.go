@@ -17,9 +17,8 @@ type State struct {
 	Err   error  // why the member is not Up
 	Deaf  error  // why an Up member has no Inbox; nil if it has one, or if unknown
 
-	// Quarantine is the end of the quarantine, while the member is Up and may not vote because it
-	// may have forgotten. Otherwise it is zero. Counters may remain to be restored after that
-	// moment.
+	// Quarantine is its end, while the member is Up and may not vote because it may have forgotten; else zero. Counters may remain
+	// to be restored after that moment.
 	Quarantine time.Time
 }
 
@@ -37,9 +36,8 @@ type Brief struct {
 
 // Member is one voter: a Redis master, or something that behaves like one.
 //
-// A member executes all calls of one client in the order of their submission, or not at all. It
-// sends a call again by itself in two cases. One is a release that is owed (Delivery.OweUntil). The
-// other is a call that the server did not execute to its end: NOSCRIPT, a redirect, or
+// A member executes all calls of one client in the order of their submission, or not at all. By itself it sends a release again
+// that is owed (Delivery.OweUntil), and a call that the server did not execute to its end: NOSCRIPT, a redirect, or
 // Result.Interrupted.
 type Member interface {
 	// Name identifies the member in errors and logs. It holds no secret.
@@ -48,9 +46,8 @@ type Member interface {
 	Submit(c *Call)
 	// State costs one atomic load.
 	State() State
-	// Listen subscribes channel, now and after every reconnect. It
-	// reports to l what arrives there, and every change of State. The owner calls it once, before
-	// the first Submit.
+	// Listen subscribes channel, now and after every reconnect, and reports to l what arrives there, and every change of State. The
+	// owner calls it once, before the first Submit.
 	Listen(channel string, l Listener)
 	// Close ends the member's goroutines. Every call in flight is answered or becomes Unknown.
 	// Releases that are owed are sent until ctx ends.

@@ -142,3 +142,22 @@ func (n *Node) ClockOffset() (ahead, within time.Duration, ok bool) {
 	o, ok := n.seat.HeardOffset()
 	return o.Ahead, o.Within, ok
 }
+
+// deliver reports changes to the listener, each once and in order. Only goroutines of the node call
+// it; one of them delivers for all.
+func (n *Node) deliver() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.delivering {
+		return
+	}
+	n.delivering = true
+	for len(n.changes) > 0 {
+		st := n.changes[0]
+		n.changes = n.changes[1:]
+		n.mu.Unlock()
+		n.listener.Changed(st)
+		n.mu.Lock()
+	}
+	n.changes, n.delivering = nil, false
+}

@@ -10,10 +10,8 @@ import (
 	"github.com/redquorum/redquorum/member"
 )
 
-// Judge says what an answer counts for. The round calls it once for every member asked, in any
-// order, also for answers that come after the decision. The call happens on the goroutine that
-// completed the member's call, so Judge must not block. It may lock a mutex only if nobody holds
-// that mutex around Start.
+// Judge says what an answer counts for. The round calls it once for every member asked, in any order, also for answers that come
+// after the decision. It must not block, nor lock a mutex that somebody holds around Start.
 type Judge interface {
 	Judge(r *Round, c *member.Call) Vote
 }
@@ -49,10 +47,8 @@ type Rounds struct {
 	alarms alarms
 }
 
-// Round is one question to many members. It wakes its caller once, when it is decided. Answers that
-// come later still reach the Judge. The round's memory is recycled after the last answer, so nobody
-// waits for stragglers. The members bound their number and age, by the length of the queue and the
-// stall watchdog.
+// Round is one question to many members. It wakes its caller once, when it is decided. Its memory is recycled after the last
+// answer, so nobody waits for stragglers.
 type Round struct {
 	Question        // filled in before Start
 	Buf      []byte // memory for its Cmd: it is used again

@@ -209,10 +209,9 @@ func (l *lease) renewed(said *core.Count, sent time.Time, manual bool, now time.
 
 // Lease is a lock that is held, until ValidUntil at the latest.
 //
-// A lease ends once: by Unlock, by Handoff, when a majority of the members no longer have it, or
-// when its validity is over. A local timer watches the validity, whatever the network does. The
-// client cancels the lease's context before another owner can get the lock, and Err says why. A
-// lease that has ended never comes back. A Lease is safe for concurrent use.
+// A lease ends once, for good: by Unlock, by Handoff, when a majority of the members no longer have it, or when its validity is
+// over, which a local timer watches. The client cancels the lease's context before another owner can get the lock, and Err says
+// why. A Lease is safe for concurrent use.
 //
 // The nil Lease, as a call returns it beside an error, is a lease that has ended: its methods return
 // ErrNotHeld, its context has ended, its Slot is -1, and all else is zero.

@@ -10,9 +10,7 @@ import (
 	"github.com/redquorum/redquorum/clock"
 )
 
-// Guard is the restart guard of one client: what its members know of one another. Every member of
-// the client has a Seat in the same Guard. The rules are in rules.go; the Seat carries them out,
-// member by member.
+// Guard is the restart guard of one client: what its members know of one another. Each of them has a Seat in it.
 type Guard struct {
 	cfg Config
 
@@ -23,11 +21,8 @@ type Guard struct {
 	q       time.Duration // the greatest MaxTTL known
 	changed chan struct{} // closed and replaced when a contact or saw changes
 
-	// met: a majority was told of our MaxTTL (docs/protocol.md, "Greater MaxTTL"). No member votes
-	// for this client before that, and it costs nothing: there is no lock without a majority. A
-	// vote that one member alone gave before would count in a lease which the others learn of only
-	// when they give theirs; the first may have forgotten it by then, and been restored from others
-	// that had not learnt of it yet.
+	// met: a majority was told of our MaxTTL (docs/protocol.md, "Greater MaxTTL"). No member votes for this client before that: the
+	// first to give a vote may have forgotten it, and been restored from others that had not learnt of the MaxTTL yet.
 	met atomic.Bool
 }
 
@@ -175,9 +170,7 @@ func (s *Seat) tell() {
 	s.guard.meet()
 }
 
-// meet has all members vote once a majority knows of our MaxTTL: when one was told, and when a
-// master of a cluster was found to be down, for which the others need not wait any more. A member that
-// comes later is told before it votes.
+// meet has all members vote once a majority knows of our MaxTTL. A member that comes later is told before it votes.
 func (g *Guard) meet() {
 	if g.met.Load() {
 		return

@@ -73,10 +73,8 @@ func (a Standing) Marker() string { return a.marker.id }
 // Admitted reports whether the guard has admitted the member in this generation.
 func (a Standing) Admitted() bool { return a.admitted }
 
-// reads takes a newer reading of the marker. What is left of a quarantine runs on our monotonic
-// clock. A later reading of the same marking may prolong it, by the time that its answer took or by
-// what q was raised. It never shortens it: a server whose clock was set forward ends the key early,
-// and what it says then ends nothing here.
+// reads takes a newer reading of the marker. What is left of a quarantine runs on our monotonic clock. A later reading may prolong
+// it, and never shortens it: a server whose clock was set forward ends the key early, and what it says then ends nothing here.
 func (a Standing) reads(m marker) Standing {
 	if m.left > 0 {
 		a = a.until(m.arrived.Add(m.left))
@@ -104,10 +102,8 @@ func (a Standing) takes(m marker) Standing {
 	return a
 }
 
-// mayVote reports whether the guard lets the member vote at now. Two must have ended the
-// quarantine: the member, which others may have told of longer leases, and our own count. That
-// count runs on the monotonic clock alone, which leaves the most: after a suspend the member waits
-// longer than it had to.
+// mayVote reports whether the guard lets the member vote at now. Two must have ended the quarantine: the member, which others may
+// have told of longer leases, and our own count, on the monotonic clock alone, which leaves the most.
 func (a Standing) mayVote(now time.Time) bool {
 	m := a.marker
 	return a.admitted && m.state != forgot && m.left == 0 && now.Sub(a.votesFrom) >= 0
@@ -158,11 +154,8 @@ type source struct {
 	of     []*Seat       // of a cluster, all masters
 }
 
-// longestOf is the q that the quarantine of a member must have lasted for when it is restored
-// (docs/protocol.md, "Restore"): the greatest that the client knows or that a source tells. A
-// client that counts a member's vote has raised q there first. So if as many sources tell as merge
-// wants, one of them was told of every lease that counted the member's old votes. That holds
-// whatever the client that marked the member had seen by then.
+// longestOf is the q that the quarantine of a member must have lasted for when it is restored (docs/protocol.md, "Restore"): the
+// greatest that the client knows or that a source tells.
 func longestOf(known time.Duration, sources []source) time.Duration {
 	for _, s := range sources {
 		known = max(known, s.q)

@@ -7,8 +7,7 @@ import (
 )
 
 // Term is how long a lease is trusted. Only votes that were counted begin one, and only a count of a renewal makes it longer. It
-// ends once, and never revives: neither a renewal that was on its way in time, nor one that a majority has confirmed since,
-// makes it longer then. Another may have held the lock in between.
+// ends once, and never revives: another may have held the lock since.
 type Term struct {
 	until time.Time // trusted until; zero: a majority has to confirm it first
 	limit time.Time // never renewed beyond; zero: none

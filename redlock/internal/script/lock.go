@@ -11,11 +11,8 @@ import (
 	"github.com/redquorum/redquorum/slot"
 )
 
-// Lock is one lock at a member: the names of its keys, all in one slot, and the calls about it.
-// Each call is encoded into a buffer. It replaces the bytes there, and may move them. With a nil
-// buffer, it uses new memory.
-//
-// The locks of a slot share their counter (the bucket), so that no key is left behind per name.
+// Lock is one lock at a member: the names of its keys, all in one slot, and the calls about it. Each call replaces the bytes in a
+// buffer, and may move them; nil: it uses new memory. The locks of a slot share their counter (the bucket).
 type Lock struct {
 	Name   string
 	Bucket int64 // number of the slot
@@ -152,9 +149,8 @@ func (l *Lock) Acquire(buf *[]byte, owner string, ttl time.Duration) member.Comm
 	return l.say(buf, &l.how.acquire, &said{owner: owner, ttl: ttl})
 }
 
-// Wait asks for the lock. If another owner has it, Wait registers this owner for the duration
-// entry. ticket is the owner's place in a lock that serves strictly in order, 0 before one is
-// agreed; other locks have none. The reply is an Answer.
+// Wait asks for the lock. If another owner has it, Wait registers this owner for the duration entry. ticket is the owner's place in
+// a lock that serves strictly in order, 0 before one is agreed. The reply is an Answer.
 func (l *Lock) Wait(buf *[]byte, owner string, ttl, entry time.Duration, ticket int64) member.Command {
 	cmd := l.say(buf, &l.how.wait, &said{owner: owner, ttl: ttl, entry: entry, ticket: ticket})
 	cmd.Unlooked = l.how.wait.script == &Wait // every plain member with another marker than the tag refuses that
@@ -226,8 +222,7 @@ func (r *Renewal) Lock(name string) {
 	}
 }
 
-// Lease writes an owner, and the TTL that its key must have at least. Of a semaphore, it writes the
-// slots of the lease too; other locks have no permits.
+// Lease writes an owner, the TTL that its key must have at least, and, of a semaphore, the slots of the lease.
 func (r *Renewal) Lease(owner string, ttl time.Duration, permits permit.List) {
 	if r.f.marks.Args == 0 {
 		r.f.share(0)
@@ -239,12 +234,10 @@ func (r *Renewal) Lease(owner string, ttl time.Duration, permits permit.List) {
 	}
 }
 
-// Command ends the call. If a member spreads slots over several servers, all locks must be in this
-// slot.
+// Command ends the call. If a member spreads slots over several servers, all locks must be in this slot.
 func (r *Renewal) Command(slot uint16) member.Command { return r.f.command(slot, nil) }
 
-// OwnerOf returns the name of an owner: the client, and a number that no other attempt of the
-// client has.
+// OwnerOf returns the name of an owner: the client, and a number that no other attempt of the client has.
 func OwnerOf(client string, n uint64) string {
 	var space [64]byte
 	b := append(space[:0], client...)
