@@ -207,8 +207,7 @@ func TestDefaultTLSIsForURLsThatSayNothingOfIt(t *testing.T) {
 		"redis://h": "", "redis-sentinel://h/m": "", "rediss://h": "ours", "rediss-cluster://h": "ours", "rediss-sentinel://h/m": "ours, and Sentinels ours",
 		"rediss://h?tls_server_name=x": "x", "rediss-sentinel://h/m?tls_server_name=x": "x, and Sentinels x",
 	} {
-		target, err := ParseTarget(url)
-		require.NoError(t, err)
+		target := rt.Must(ParseTarget(url))(t)
 		c := target.Config
 		c.DefaultTLS(nil)
 		require.NotEqual(t, ours, c.TLS, "%s: nil is no default", url)

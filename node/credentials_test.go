@@ -68,8 +68,7 @@ func TestPasswordFileIsReadAtEveryDial(t *testing.T) {
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	write("one\n")
 	v := newVault("one")
-	c, err := parseURL("redis://h:1?password_file=" + file)
-	require.NoError(t, err)
+	c := rt.Must(parseURL("redis://h:1?password_file=" + file))(t)
 	c.jitter = longest
 	faked(t, v.handle, c, func(t *testing.T, f *fake, n *Node) {
 		require.True(t, n.State().Up, "%+v", n.State())

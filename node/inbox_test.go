@@ -89,8 +89,7 @@ func TestPushOfAnotherMemoryIsDropped(t *testing.T) {
 	n.published.Store(&published{state: member.State{Brief: member.Brief{Gen: 2}, Up: true, RunID: "run"}})
 	n.seat = guard.NewSeat(NewGuard(GuardConfig{Members: 1, MaxTTL: time.Second}), (*host)(n), guard.Terms{Patience: time.Second})
 	n.seat.Join()
-	standing, err := n.seat.Admit(marked("run 5"), guard.Process{RunID: "run"})
-	require.NoError(t, err)
+	standing := rt.Must(n.seat.Admit(marked("run 5"), guard.Process{RunID: "run"}))(t)
 	require.Equal(t, "run 5", standing.Marker())
 	n.published.Store(&published{state: n.State(), standing: standing})
 	var l pushLog

@@ -228,8 +228,7 @@ func TestPreloadedScriptsAreThereAndOthersComeWithTheirFirstCall(t *testing.T) {
 	require.Equal(t, "[1 0]", exist(), "after the handshake")
 	scriptCall(delScript, "k").sent(n).is(t, member.Answered)
 	require.Equal(t, "[1 1]", exist(), "after the call")
-	_, err := New(Config{Addr: s.Addr(), Preload: -1})
-	require.Error(t, err, "a negative Preload was taken")
+	require.Error(t, rt.Err(New(Config{Addr: s.Addr(), Preload: -1})), "a negative Preload was taken")
 }
 
 func TestForbiddenScriptLoadIsDoneWithout(t *testing.T) {

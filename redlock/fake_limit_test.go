@@ -97,9 +97,7 @@ func TestLimitOfNothingDrains(t *testing.T) {
 func TestLimitThatCannotBeStoredIsAnError(t *testing.T) {
 	redlock.Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *redlock.Peer) {
 		for _, n := range []int{-1, 4097, 1 << 20} {
-			err := p.Semaphore("k", 2).SetLimit(t.Context(), n)
-			require.ErrorIs(t, err, redlock.ErrInput)
-			require.ErrorContains(t, err, fmt.Sprintf("the limit is %d", n))
+			rt.Says(t, p.Semaphore("k", 2).SetLimit(t.Context(), n), redlock.ErrInput, fmt.Sprintf("the limit is %d", n))
 		}
 		require.ErrorIs(t, p.Semaphore("", 2).SetLimit(t.Context(), 2), redlock.ErrInput)
 		require.ErrorIs(t, rt.Err(p.Semaphore("k", 0).Limit(t.Context())), redlock.ErrInput)

@@ -166,14 +166,11 @@ func TestArgumentsOfASemaphoreThatCannotWorkAreNamed(t *testing.T) {
 			func() error { return p.Try(t, "k", redlock.Permits(1)) },
 			func() error { _, err := p.RWMutex("k", redlock.Permits(1)).TryRLock(t.Context()); return err },
 		} {
-			err := opt()
-			require.ErrorIs(t, err, redlock.ErrInput)
-			require.ErrorContains(t, err, "no option Permits")
+			rt.Says(t, opt(), redlock.ErrInput, "no option Permits")
 		}
 		require.ErrorIs(t, rt.Err(p.Multi([]string{"a"}, redlock.Permits(1)).TryLock(t.Context())), redlock.ErrInput)
 		_, err := another(t, d, redlock.WithInterop()).Semaphore("k", 2).Acquire(t.Context())
-		require.ErrorIs(t, err, redlock.ErrInput)
-		require.ErrorContains(t, err, "Config.Interop")
+		rt.Says(t, err, redlock.ErrInput, "Config.Interop")
 		noKeysAtRest(t, d)
 	}, redlock.Quiet)
 }

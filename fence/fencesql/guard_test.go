@@ -37,8 +37,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 		assert.Nil(t, g)
 	}
 	for _, d := range []Dialect{PostgreSQL, MySQL, SQLite} {
-		g, err := New(db, d, Table("app.fence"))
-		require.NoError(t, err)
+		g := rt.Must(New(db, d, Table("app.fence")))(t)
 		require.Len(t, g.Schema(), 1)
 		assert.Contains(t, g.Schema()[0], "app.fence")
 		assert.NotContains(t, d.String(), "Dialect")

@@ -435,6 +435,17 @@ func (w *hall) gone(m int, name int8) {
 	w.left[name] = l
 }
 
+// bits are booleans in a key.
+func bits(all ...bool) (x byte) {
+	for _, one := range all {
+		x <<= 1
+		if one {
+			x |= 1
+		}
+	}
+	return x
+}
+
 func (w *hall) key() explore.Key {
 	b := []byte{byte(w.aborts), byte(w.deaths), byte(w.lost), byte(w.forgets)}
 	// Watches are told apart by whose they are, and whether it is the one that waits.
@@ -447,15 +458,6 @@ func (w *hall) key() explore.Key {
 			return x
 		}
 		return 99
-	}
-	bits := func(all ...bool) (x byte) {
-		for _, one := range all {
-			x <<= 1
-			if one {
-				x |= 1
-			}
-		}
-		return x
 	}
 	for m := range w.posts {
 		p := &w.posts[m]
@@ -522,7 +524,7 @@ var missed = barrierBounds{parties: 2, names: 3, rounds: 2, aborts: 1, oneMind: 
 	explore.Say("%d asks %d", 0, 1), explore.Say("%d asks %d", 0, 2),
 }}
 
-// hallSearches are those that take no second. More are in explore_norace_test.go.
+// hallSearches are those that take no second.
 var hallSearches = []barrierBounds{
 	{parties: 2, names: 2, rounds: 1},
 	{parties: 2, names: 2, rounds: 2, oneMind: true},
@@ -550,29 +552,28 @@ func TestBarrierExplored(t *testing.T) {
 
 // Each rule that is taken out breaks a promise.
 func TestBarrierCounterExamples(t *testing.T) {
-	for what, c := range map[string]hallCounter{
-		"one vote opens a round":                    {barrierBounds{parties: 2, names: 2, rounds: 1}, func(r *barrierRules) { r.first = true }, "is not open"},
-		"a later round says that this one was open": {barrierBounds{parties: 2, names: 2, rounds: 1}, func(r *barrierRules) { r.passed = true }, "is not open"},
-		"votes are for a round alone":               {barrierBounds{parties: 2, names: 3, rounds: 1, oneMind: true}, func(r *barrierRules) { r.anySet = true }, "more parties than that"},
-		"a withdrawal takes back a vote":            {barrierBounds{parties: 2, names: 2, rounds: 1, aborts: 1, oneMind: true}, func(r *barrierRules) { r.unvote = true }, "is not open"},
-		"another process of a party is this one":    {barrierBounds{parties: 2, names: 2, rounds: 2, deaths: 1, oneMind: true}, func(r *barrierRules) { r.whoever = true }, "twice"},
-		"a proof is for any party":                  {missed, func(r *barrierRules) { r.vouch = true }, "more parties than that"},
+	vouching := missed
+	vouching.vouch = true
+	for what, c := range map[string]counter{
+		"one vote opens a round":                    {exploredBarrier(barrierBounds{barrierRules: barrierRules{first: true}, parties: 2, names: 2, rounds: 1}), "is not open"},
+		"a later round says that this one was open": {exploredBarrier(barrierBounds{barrierRules: barrierRules{passed: true}, parties: 2, names: 2, rounds: 1}), "is not open"},
+		"votes are for a round alone":               {exploredBarrier(barrierBounds{barrierRules: barrierRules{anySet: true}, parties: 2, names: 3, rounds: 1, oneMind: true}), "more parties than that"},
+		"a withdrawal takes back a vote":            {exploredBarrier(barrierBounds{barrierRules: barrierRules{unvote: true}, parties: 2, names: 2, rounds: 1, aborts: 1, oneMind: true}), "is not open"},
+		"another process of a party is this one":    {exploredBarrier(barrierBounds{barrierRules: barrierRules{whoever: true}, parties: 2, names: 2, rounds: 2, deaths: 1, oneMind: true}), "twice"},
+		"a proof is for any party":                  {exploredBarrier(vouching), "more parties than that"},
 	} {
 		t.Run(what, c.run)
 	}
 }
 
-// hallCounter is a rule that is taken out, and what that breaks within bounds that break nothing with it.
-type hallCounter struct {
-	barrierBounds
-	take  func(r *barrierRules)
+// counter is what is found without a rule, within bounds that break nothing with it.
+type counter struct {
+	found explore.Found[explore.Step]
 	wrong string
 }
 
-func (c hallCounter) run(t *testing.T) {
+func (c counter) run(t *testing.T) {
 	t.Helper()
-	c.take(&c.barrierRules)
-	f := exploredBarrier(c.barrierBounds)
-	require.Contains(t, f.Wrong, c.wrong)
-	t.Log(f)
+	require.Contains(t, c.found.Wrong, c.wrong)
+	t.Log(c.found)
 }

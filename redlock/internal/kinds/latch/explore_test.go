@@ -12,6 +12,7 @@ import (
 
 	"github.com/redquorum/redquorum/internal/explore"
 	"github.com/redquorum/redquorum/internal/memberset"
+	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -335,25 +336,15 @@ func (w *world) key() explore.Key {
 		}
 		return b
 	}
-	flags := func(b []byte, all ...bool) []byte {
-		x := byte(0)
-		for _, one := range all {
-			x <<= 1
-			if one {
-				x |= 1
-			}
-		}
-		return append(b, x)
-	}
 	for m, s := range w.sites {
 		b := append(of[m], byte(s.round), byte(s.count), byte(s.sum), byte(s.watches), byte(s.gen))
-		b = ids(flags(b, s.open), s.ids)
+		b = ids(append(b, bits(s.open)), s.ids)
 		if w.b.snapshots {
-			b = ids(append(flags(b, w.snaps[m].open), byte(w.snaps[m].round), byte(w.snaps[m].sum)), w.snaps[m].ids)
+			b = ids(append(b, bits(w.snaps[m].open), byte(w.snaps[m].round), byte(w.snaps[m].sum)), w.snaps[m].ids)
 		}
 		for _, c := range w.clients {
 			if p := &c.at[m]; !c.gone && c.invoked {
-				b = flags(b, p.met, p.pending, p.knows, p.differs, p.said, p.steady, c.calls[m] != nil && c.calls[m].Open)
+				b = append(b, bits(p.met, p.pending, p.knows, p.differs, p.said, p.steady, c.calls[m] != nil && c.calls[m].Open))
 				b = append(b, byte(p.gen), byte(p.has), byte(p.sum))
 			}
 		}
@@ -365,7 +356,7 @@ func (w *world) key() explore.Key {
 		b = append(b, one...)
 	}
 	for _, c := range w.clients {
-		b = flags(b, c.invoked, c.done, c.gone, c.open, c.passed)
+		b = append(b, bits(c.invoked, c.done, c.gone, c.open, c.passed))
 		if !c.gone {
 			b = ids(b, c.union)
 		}
@@ -416,10 +407,12 @@ func explored(b bounds) explore.Found[explore.Step] {
 	}).Explore(newWorld(&b))
 }
 
-// searches are those that take a second. More are in explore_norace_test.go.
 var searches = []search{
 	{bounds{members: 3, arrivals: 1, awaiters: 1, dies: true, lost: true}, 3_000},
 	{bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 1, snapshots: true, dies: true}, 5_000},
+	{bounds{members: 3, arrivals: 2, awaiters: 1, dies: true}, 25_000},
+	{bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 2}, 15_000},
+	{bounds{members: 3, arrivals: 2, awaiters: 1, stale: true, dies: true}, 26_000},
 }
 
 type search struct {
@@ -444,28 +437,70 @@ func TestLatchExplored(t *testing.T) {
 	}
 }
 
-// counter is a rule that is taken out, and what that breaks within bounds that break nothing with it.
-type counter struct {
-	bounds
-	take  func(r *rules)
-	wrong string
-}
-
-func (c counter) run(t *testing.T) {
-	t.Helper()
-	c.take(&c.rules)
-	f := explored(c.bounds)
-	require.Contains(t, f.Wrong, c.wrong)
-	t.Log(f)
-}
-
 // Each rule that is taken out breaks a promise.
 func TestLatchCounterExamples(t *testing.T) {
 	for what, c := range map[string]counter{
-		"rounds are not told apart":       {bounds{members: 3, arrivals: 1, awaiters: 1, stale: true, dies: true}, func(r *rules) { r.oneRound = true }, "opened too early"},
-		"a repeated arrival counts again": {bounds{members: 3, arrivals: 2, awaiters: 1, lost: true, dies: true}, func(r *rules) { r.countsRepeats = true }, "opened too early"},
-		"an arrival is done at fewer":     {bounds{members: 3, arrivals: 1, awaiters: 1, forgets: 1, dies: true}, func(r *rules) { r.need = 1 }, explore.Stuck},
-		"Await returns at the first word": {bounds{members: 3, arrivals: 1, awaiters: 1, dies: true}, func(r *rules) { r.first = true }, "remains after Await"},
+		"rounds are not told apart":       {explored(bounds{rules: rules{oneRound: true}, members: 3, arrivals: 1, awaiters: 1, stale: true, dies: true}), "opened too early"},
+		"a repeated arrival counts again": {explored(bounds{rules: rules{countsRepeats: true}, members: 3, arrivals: 2, awaiters: 1, lost: true, dies: true}), "opened too early"},
+		"an arrival is done at fewer":     {explored(bounds{rules: rules{need: 1}, members: 3, arrivals: 1, awaiters: 1, forgets: 1, dies: true}), explore.Stuck},
+		"Await returns at the first word": {explored(bounds{rules: rules{first: true}, members: 3, arrivals: 1, awaiters: 1, dies: true}), "remains after Await"},
+	} {
+		t.Run(what, c.run)
+	}
+}
+
+// What the counter-examples break holds within their bounds.
+func TestLongLatchExplored(t *testing.T) {
+	rt.Long(t, "more worlds, without the race detector")
+	for _, b := range []bounds{
+		{members: 3, arrivals: 2, awaiters: 1, forgets: 1, dies: true},
+		{members: 3, arrivals: 1, awaiters: 1, forgets: 3},
+	} {
+		search{b, 10_000}.run(t)
+	}
+}
+
+func TestLongLatchCounterExamples(t *testing.T) {
+	rt.Long(t, "more worlds, without the race detector")
+	for what, c := range map[string]counter{
+		"who is there does not arrive again": {explored(bounds{rules: rules{noReassert: true}, members: 3, arrivals: 1, awaiters: 1, forgets: 3}), explore.Stuck},
+		"nobody joins what members have":     {explored(bounds{rules: rules{noJoin: true}, members: 3, arrivals: 2, awaiters: 1, forgets: 1, dies: true}), explore.Stuck},
+	} {
+		t.Run(what, c.run)
+	}
+}
+
+// TestBarrierExplored, where a process ends or a Wait fails.
+func TestBarrierExploredWithFailures(t *testing.T) {
+	for _, b := range []barrierBounds{
+		{parties: 2, names: 2, rounds: 1, deaths: 1, oneMind: true},
+		{parties: 2, names: 2, rounds: 1, aborts: 1, oneMind: true},
+	} {
+		b.run(t)
+	}
+}
+
+func TestLongBarrierExplored(t *testing.T) {
+	rt.Long(t, "more worlds, without the race detector")
+	for _, b := range []barrierBounds{
+		{parties: 2, names: 3, rounds: 1, oneMind: true},
+		{parties: 2, names: 2, rounds: 2, deaths: 1, oneMind: true},
+		{parties: 2, names: 2, rounds: 2, forgets: 1, oneMind: true},
+		{parties: 2, names: 3, rounds: 2, oneMind: true, limit: 700_000},
+		{parties: 2, names: 2, rounds: 2, aborts: 1, oneMind: true, limit: 700_000},
+		{parties: 2, names: 2, rounds: 1, aborts: 2, oneMind: true, limit: 700_000},
+		{parties: 2, names: 2, rounds: 1, aborts: 1, deaths: 1, oneMind: true, limit: 700_000},
+		{parties: 3, names: 3, rounds: 1, oneMind: true, limit: 700_000},
+	} {
+		b.run(t)
+	}
+}
+
+func TestLongBarrierCounterExamples(t *testing.T) {
+	rt.Long(t, "more worlds, without the race detector")
+	for what, c := range map[string]counter{
+		"members keep no parties":         {exploredBarrier(barrierBounds{barrierRules: barrierRules{strangers: true}, parties: 2, names: 3, rounds: 1, oneMind: true}), "the parties of a round"},
+		"a Wait that failed is forgotten": {exploredBarrier(barrierBounds{barrierRules: barrierRules{forgetFail: true}, parties: 2, names: 2, rounds: 1, aborts: 1, oneMind: true}), explore.Stuck},
 	} {
 		t.Run(what, c.run)
 	}
