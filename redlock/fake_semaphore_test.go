@@ -27,37 +27,6 @@ func permit(t testing.TB, p anyClient, name string, limit int, opts ...redlock.L
 	return l
 }
 
-type permitJudge struct {
-	mu     sync.Mutex
-	limit  int // that of the greatest caller
-	holds  map[int]*redlock.Lease
-	tokens map[int]uint64
-	wrong  []string
-	got    int
-}
-
-func newPermitJudge(limit int) *permitJudge {
-	return &permitJudge{limit: limit, holds: map[int]*redlock.Lease{}, tokens: map[int]uint64{}}
-}
-
-func (j *permitJudge) granted(l *redlock.Lease) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.got++
-	for _, s := range l.Slots() {
-		if other := j.holds[s.Number]; other != nil && other.Err() == nil {
-			j.wrong = append(j.wrong, fmt.Sprintf("slot %d has two holders: tokens %v and %v", s.Number, other.Slots(), l.Slots()))
-		}
-		if s.Token <= j.tokens[s.Number] {
-			j.wrong = append(j.wrong, fmt.Sprintf("slot %d: token %d after %d", s.Number, s.Token, j.tokens[s.Number]))
-		}
-		if s.Number < 0 || s.Number >= j.limit {
-			j.wrong = append(j.wrong, fmt.Sprintf("slot %d of %d", s.Number, j.limit))
-		}
-		j.tokens[s.Number], j.holds[s.Number] = s.Token, l
-	}
-}
-
 func TestSemaphoreHasAsManyHoldersAsSlots(t *testing.T) {
 	withThree(t, func(t *testing.T, d *redlocktest.Deployment, a, b, c *caller) {
 		x, y := permit(t, a, "k", 2), permit(t, b, "k", 2)
@@ -99,7 +68,7 @@ func TestBusyPermitsAreHandedOnAsIfEachWereALock(t *testing.T) {
 				}
 			}
 			const took = 200 * time.Millisecond
-			judge, start, inTime := newPermitJudge(limit), time.Now(), 0
+			judge, start, inTime := newLedger(scene{names: []string{"k"}, slots: limit}), time.Now(), 0
 			var wg sync.WaitGroup
 			for _, p := range all {
 				wg.Go(func() {
@@ -109,7 +78,7 @@ func TestBusyPermitsAreHandedOnAsIfEachWereALock(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						judge.granted(l)
+						judge.permitted(0, l, make([]floor, limit))
 						time.Sleep(time.Millisecond)
 						judge.mu.Lock()
 						if time.Since(start) < took {
@@ -122,11 +91,11 @@ func TestBusyPermitsAreHandedOnAsIfEachWereALock(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			require.Empty(t, judge.wrong)
+			require.Empty(t, judge.verdict())
 			for _, n := range redlock.Hits(rules) {
 				calls += float64(n)
 			}
-			rate, calls = float64(inTime)/took.Seconds(), calls/float64(judge.got)
+			rate, calls = float64(inTime)/took.Seconds(), calls/float64(judge.grants)
 		}, redlock.Quiet)
 		return rate, calls
 	}
@@ -355,7 +324,7 @@ func TestAsManyTriesAtOnceAsThereAreFreeSlotsAllGetOne(t *testing.T) {
 				rules = append(rules, p.Count(s)...)
 			}
 		}
-		judge, leases := newPermitJudge(clients*each), make(chan *redlock.Lease, clients*each)
+		judge, leases := newLedger(scene{names: []string{"k"}, slots: clients * each}), make(chan *redlock.Lease, clients*each)
 		var wg sync.WaitGroup
 		for i := range clients * each {
 			wg.Go(func() {
@@ -364,13 +333,13 @@ func TestAsManyTriesAtOnceAsThereAreFreeSlotsAllGetOne(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				judge.granted(l)
+				judge.permitted(0, l, make([]floor, clients*each))
 				leases <- l
 			})
 		}
 		wg.Wait()
 		close(leases)
-		require.Empty(t, judge.wrong)
+		require.Empty(t, judge.verdict())
 		calls := 0
 		for _, n := range redlock.Hits(rules) {
 			calls += n
