@@ -93,7 +93,7 @@ func TestLeaseIsRenewedWhileMinoritiesAreStopped(t *testing.T) {
 
 // keepsContending has each client take a lock of all and one of its own, over and over, until the context ends. It returns what
 // went wrong, once all are back.
-func keepsContending(ctx context.Context, ref *referee, all []*redlock.Peer) (wait func() []error) {
+func keepsContending(ctx context.Context, book *ledger, all []*redlock.Peer) (wait func() []error) {
 	var mu sync.Mutex
 	var errs []error
 	var wg sync.WaitGroup
@@ -103,7 +103,7 @@ func keepsContending(ctx context.Context, ref *referee, all []*redlock.Peer) (wa
 				for ctx.Err() == nil {
 					l, err := p.Mutex(name).Lock(ctx)
 					if err == nil {
-						ref.granted(l)
+						book.granted(i, l, floor{})
 						time.Sleep(time.Millisecond)
 						err = l.Unlock(context.WithoutCancel(ctx))
 					}
@@ -140,23 +140,24 @@ func TestServersForgetScriptsAndThrowClientsOut(t *testing.T) {
 			for i, p := range all {
 				p.Jitter(uint64(i), time.Millisecond, time.Millisecond, time.Millisecond)
 			}
-			var ref referee
+			book := newLedger(scene{names: []string{"all", "own0", "own1"}})
 			ctx, stop := context.WithCancel(t.Context())
-			wait := keepsContending(ctx, &ref, all)
+			wait := keepsContending(ctx, book, all)
 			for round := range 8 {
 				time.Sleep(23 * time.Millisecond)
 				befalls(t, cluster, all, round)
 			}
 			time.Sleep(100 * time.Millisecond) // some reconnect after a pause
-			before := ref.grants()
+			grants := func() int { return rt.Under(&book.mu, func() int { return book.grants }) }
+			before := grants()
 			time.Sleep(100 * time.Millisecond)
-			require.Greater(t, ref.grants(), before+10)
+			require.Greater(t, grants(), before+10)
 			stop()
 			for _, err := range wait() { // who asked when all were thrown out had nobody to ask
 				nobody := errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrInDoubt) || errors.Is(err, redlock.ErrLost)
 				require.True(t, what == "connections" && nobody, "%v", err)
 			}
-			ref.verdict(t)
+			require.Empty(t, book.verdict())
 			time.Sleep(10 * time.Second)
 			redlock.Leftovers(t, cluster)
 		}))

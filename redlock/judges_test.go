@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
@@ -43,60 +42,6 @@ func steal(t testing.TB, cluster *redistest.Cluster, name string, ttl time.Durat
 		redlock.Admin(t, cluster.Servers[i], "HSET", name, somebody, "1")
 		redlock.Admin(t, cluster.Servers[i], "PEXPIRE", name, strconv.FormatInt(script.Millis(ttl), 10))
 	}
-}
-
-// referee watches what the holders of a lock believe: that there is one at a time, and that each has a
-// greater token than the one before. Fake time stands still while much happens, so it counts grants instead.
-type referee struct {
-	mu     sync.Mutex
-	stream judge.Stream
-	held   map[string]holding // the last of each name
-	count  int
-	wrong  []string
-}
-
-type holding struct {
-	*redlock.Lease
-	number int // of its grant
-}
-
-// granted books a lease at the moment its holder got it. What is wrong is known when it ends.
-func (r *referee) granted(l *redlock.Lease) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.held == nil {
-		r.held = make(map[string]holding)
-	}
-	r.count++
-	r.ends(l.Key(), r.count)
-	r.held[l.Key()] = holding{l, r.count}
-}
-
-// ends judges who held a name until the grant of that number. Who is valid still goes on beside it.
-func (r *referee) ends(name string, next int) {
-	old, there := r.held[name]
-	if !there {
-		return
-	}
-	delete(r.held, name)
-	h := judge.Hold{Key: name, Token: old.Token(), From: int64(2 * old.number), To: int64(2*next - 1)}
-	if old.Err() == nil {
-		h.To = int64(2*next + 1)
-	}
-	overlaps, regressions := r.stream.End("", h)
-	r.wrong = append(append(r.wrong, overlaps...), regressions...)
-}
-
-func (r *referee) grants() int { return rt.Under(&r.mu, func() int { return r.count }) }
-
-func (r *referee) verdict(t testing.TB) {
-	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for name := range r.held {
-		r.ends(name, r.count+1)
-	}
-	require.Empty(t, r.wrong)
 }
 
 type tracer struct {
