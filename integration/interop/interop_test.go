@@ -280,6 +280,7 @@ func TestInteropClientsOfTwoVersions(t *testing.T) {
 		for _, kinds := range [][]string{{"mutex"}, {"mutex", "fair", "write", "read", "leader"}, {"permit"}, {"latch"}} {
 			t.Run(fmt.Sprint(members, " members, ", kinds), func(t *testing.T) { shareLocks(t, programs, members, kinds) })
 		}
+		t.Run(fmt.Sprint(members, " members, callers pass on"), func(t *testing.T) { passOn(t, programs, members) })
 	}
 }
 
@@ -309,6 +310,36 @@ func shareLocks(t *testing.T, programs [2]string, members int, kinds []string) {
 		require.GreaterOrEqual(t, adopted[i], 2, "%s process %d", versions[i%2], i)
 	}
 	quick(t, handOffs(all, versions), versions, 10)
+	nothingLeft(t, cluster)
+}
+
+// passOn has a process of this version contend that has eight callers. They pass on what they have, but not for long
+// while another process waits.
+func passOn(t *testing.T, programs [2]string, members int) {
+	cluster := rt.Real(t, members)
+	all := contest(t, 5*time.Second, map[string]any{"Kinds": []string{"mutex"}, "Keep": true, "Crowd": "p1"}, func(i int) *exec.Cmd {
+		return worker(t, programs[i%2], i, "shared:{passing}", cluster.URLs())
+	})
+	exclude(t, all)
+	passed, last := 0, belief{}
+	var acquired [4]int
+	waits := [2][]time.Duration{}
+	for _, b := range all {
+		if b.by == last.by && b.Token == last.Token+1 {
+			passed++
+		}
+		last = b
+		acquired[b.by]++
+		waits[b.by%2] = append(waits[b.by%2], time.Duration(b.From-b.Asked))
+	}
+	for i, all := range waits {
+		slices.Sort(all)
+		t.Logf("%s waits for p50 %v, p99 %v, %v at most", versions[i], all[len(all)/2], all[len(all)*99/100], all[len(all)-1])
+	}
+	t.Logf("acquired %v, passed on %d (even processes are of the earlier version)", acquired, passed)
+	require.GreaterOrEqual(t, passed, 100)
+	require.GreaterOrEqual(t, min(acquired[0], acquired[2]), 20)
+	require.Less(t, waits[0][len(waits[0])/2], time.Second, "a third of Entry, where pushes are lost")
 	nothingLeft(t, cluster)
 }
 

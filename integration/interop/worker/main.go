@@ -27,6 +27,7 @@ type Order struct {
 	For   time.Duration // how long to contend, in the first order
 	Kinds []string      // of the locks, which take turns; "latch" alone
 	Keep  bool          // no lease is handed over
+	Crowd string        // the process that has eight callers; the others pause for longer then
 	Lease string        // name of a lease that another process handed over,
 	Give  string        // and its secret
 }
@@ -125,12 +126,12 @@ func (p *process) acquire(kind string) (*redlock.Lease, error) {
 	return nil, fmt.Errorf("kind %q", kind)
 }
 
-// contend takes the locks of some kinds in turn. It hands every eighth lease over that is no reader's.
-func (p *process) contend(o Order) {
+// contend takes the locks of some kinds in turn, as one of the callers. It hands every eighth lease over that is no reader's.
+func (p *process) contend(o Order, caller int, pause time.Duration) {
 	alone := 0
 	for n, end := 0, time.Now().Add(o.For); time.Now().Before(end); n++ {
 		kind := o.Kinds[rand.IntN(len(o.Kinds))]
-		s := Said{Lease: fmt.Sprintf("%s/%d", p.name, n), Shared: kind == "read", Asked: now()}
+		s := Said{Lease: fmt.Sprintf("%s/%d/%d", p.name, caller, n), Shared: kind == "read", Asked: now()}
 		lease, err := p.acquire(kind)
 		if err != nil {
 			p.say(Said{Error: kind + ": " + err.Error()})
@@ -144,8 +145,24 @@ func (p *process) contend(o Order) {
 			alone++
 		}
 		p.hold(lease, s, !s.Shared && !o.Keep && alone%8 == 7)
-		time.Sleep(rand.N(2 * time.Millisecond))
+		time.Sleep(rand.N(pause))
 	}
+}
+
+// crowd contends as one caller, or as several.
+func (p *process) crowd(o Order) {
+	callers, pause := 1, 2*time.Millisecond
+	switch {
+	case o.Crowd == p.name:
+		callers = 8
+	case o.Crowd != "":
+		pause = 100 * time.Millisecond
+	}
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() { p.contend(o, i, pause) })
+	}
+	all.Wait()
 }
 
 // rounds arrives at one latch after the other, each of which opens for four, and waits for it.
@@ -192,7 +209,7 @@ func main() {
 				if o.Kinds[0] == "latch" {
 					p.rounds()
 				} else {
-					p.contend(o)
+					p.crowd(o)
 				}
 				p.say(Said{Done: true})
 			}()
