@@ -104,10 +104,10 @@ func TestReservationHearsWhoWaitsAndThatTheLockIsLost(t *testing.T) {
 	})
 }
 
-// Others may have had a member meanwhile where a vote was given back, whether a refusal was heard or the vote has ended unheard. So it
-// confirms nothing; but its counter is not behind.
+// Others may have had a member meanwhile where a vote was given back, whether a refusal was heard or the vote has ended unheard, as
+// that of a member which cannot be reached. So it confirms nothing; but its counter is not behind.
 func TestMemberThatIsReJoinedHasTheEndOfTheRange(t *testing.T) {
-	for _, heard := range []bool{true, false} {
+	for _, how := range []string{"refused", "ended", "cut off"} {
 		Alone(t, 3, func(t *testing.T, cluster *redistest.Cluster, p *Peer) {
 			l, o, term := opened(t, p)
 			require.True(t, l.hold.reserveMore(term(), false))
@@ -116,11 +116,17 @@ func TestMemberThatIsReJoinedHasTheEndOfTheRange(t *testing.T) {
 			require.Equal(t, int64(l.Token())+fewTokens, most)
 			rt.Must(s.Do(t.Context(), "HSET", member.TokensKey, rt.Must(s.Do(t.Context(), "HKEYS", member.TokensKey))(t).([]any)[0].(string), "7"))(t)
 			rt.Must(s.Do(t.Context(), "DEL", "k"))(t)
-			if heard {
+			switch how {
+			case "refused":
 				require.NoError(t, l.Extend(t.Context(), 30*time.Second))
-			} else {
+			case "ended":
 				require.True(t, l.hold.lacks(2, time.Now().Add(time.Hour)))
 				l.hold.regain(memberset.Set(0).With(2), 30*time.Second, 0)
+			case "cut off":
+				p.Away(2)
+				time.Sleep(40 * time.Second)
+				p.EveryLink(func(l *redistest.Link) { l.Heal() }, 2)
+				p.Until(t, 2, MemberVoting)
 			}
 			time.Sleep(time.Second)
 			require.Equal(t, most, counter(t, s))
