@@ -88,6 +88,9 @@ func (cl *schedClient) settled(b *schedBounds) bool {
 
 // adopters adds what a client can begin.
 func (s *search) adopters(w *schedWorld, c int, add func(k schedKind, c, i int)) {
+	if s.bounds.crowded(c) {
+		return
+	}
 	if !w.c[c].adopts {
 		add(actStart, c, 0)
 		return
@@ -465,7 +468,10 @@ func (schedAsker) reserved(reserved) {}
 
 // last is the greatest token that a client has given.
 func (cl *schedClient) last() int64 {
-	if cl.opened {
+	switch {
+	case cl.tenured:
+		return cl.lease
+	case cl.opened:
 		return cl.open.Most()
 	}
 	return cl.token
@@ -488,6 +494,16 @@ func (s *search) reserves(w *schedWorld, c int) {
 	a.reserveMore(core.ProbeTerm(cl.until, cl.limit, s.cfg.Drift), false)
 	s.opened(c, a)
 	s.say("%v reserves tokens up to %d", who(c), cl.open.asked.most)
+}
+
+// opens reports whether holds may be open.
+func (b *schedBounds) opens() bool { return b.reserves+b.callers > 0 }
+
+// back keeps what an event has made of an attempt.
+func (s *search) back(c int, a *attempt) {
+	s.w.c[c].b = a.b
+	s.opened(c, a)
+	s.crowdThen(c)
 }
 
 // opened keeps what an open hold has after an event.

@@ -118,6 +118,7 @@ type schedBounds struct {
 	maxStates int
 	slotsBounds
 	leaseBounds
+	crowdBounds
 }
 
 func (b schedBounds) withDefaults() schedBounds {
@@ -126,6 +127,8 @@ func (b schedBounds) withDefaults() schedBounds {
 	set(&b.ttl, 3)
 	set(&b.entry, 9)
 	set(&b.timeout, 2)
+	set(&b.locks, 1)
+	b.renew = b.renew || b.callers > 0
 	return b
 }
 
@@ -190,6 +193,7 @@ type schedClient struct {
 
 	slotsClient
 	leaseClient
+	crowdClient
 }
 
 // schedWorld is a state of everything. What it points to is never changed, except the clients that own and client have
@@ -200,7 +204,7 @@ type schedWorld struct {
 	own     memberset.Set // clients that are this world's
 	ballots memberset.Set // and have ballots of their own
 	used    struct {
-		splits, ticks, breaks, lost, cancels, extends, lapses, forgets, forced, gathers, downgrades, handoffs, stops, reserves int
+		splits, ticks, breaks, lost, cancels, extends, lapses, forgets, forced, gathers, downgrades, handoffs, stops, reserves, quits int
 	}
 	gen     [schedMembers]uint64 // memories that a member lost
 	rest    [schedMembers]int    // ticks until its quarantine ends
@@ -210,6 +214,7 @@ type schedWorld struct {
 	spans   []schedSpan          // of all that won, where holders reserve
 	counted [schedMembers]int64  // greatest token of a vote that decided
 	slots   slotsWorld
+	crowd   crowdWorld
 	handed  []schedHandoff // never changed
 	wrong   string
 }
@@ -246,6 +251,9 @@ const (
 	actHandoff
 	actAdopt // the hand-off of that number
 	actReserve
+	actCome // a caller
+	actQuit // it leaves the line
+	actWake // a tenure has rested
 	actStop // as actExec, but the script ends behind a write: i is the member, and as often as there are members, writes
 )
 
@@ -277,6 +285,8 @@ type search struct {
 	voters   []wait.Room
 	seen     [schedMembers]member.State
 	a        attempt // of the event that is judged
+	event    crowdEvent
+	turns    []crowdTurn
 	outcomes map[schedPlay]schedOutcome
 	calls    map[string]*scriptCall
 	members  map[string]*schedMember
@@ -402,6 +412,9 @@ func newSearch(bounds schedBounds, rules schedRules) *search {
 			need: member.Majority(schedMembers), closed: make(chan struct{}),
 		}
 		stub.uuid, stub.number = clientID(c), func() uint64 { return uint64(s.w.c[c].attempt) }
+		if bounds.crowded(c) {
+			stub.uuid, stub.number = clientID(0), func() uint64 { return uint64(s.w.c[c].attempt*bounds.callers + c) }
+		}
 		if rules.renewNeed > 0 {
 			stub.need = rules.renewNeed
 		}
@@ -432,7 +445,8 @@ func (s *search) kind(c int) *kind {
 }
 
 func (s *search) terms(c int) terms {
-	t := terms{kind: s.kind(c), ttl: s.cfg.TTL, renew: s.bounds.renew}
+	t := terms{kind: s.kind(c), ttl: s.cfg.TTL, renew: s.bounds.renew, keeps: s.bounds.keep > 0 && s.bounds.crowded(c)}
+	t.keep = time.Duration(one(t.keeps)) * time.Duration(s.bounds.keep) * schedTick
 	if s.bounds.slots > 0 {
 		t.extra = s.permitTerms(c)
 	}
@@ -530,6 +544,9 @@ func (s *search) attempt(c int) *attempt {
 		s.a.open = &openness{Range: cl.open.Range, to: schedAsker{}, given: cl.open.given, asked: cl.open.asked}
 	}
 	s.a.ended.Store(cl.phase == schedIdle || cl.phase == schedDone)
+	if s.event = (crowdEvent{}); s.bounds.crowded(c) {
+		s.crowd(c, &s.a)
+	}
 	return &s.a
 }
 
@@ -563,7 +580,7 @@ func (s *search) count(what string) { s.stats[what]++ }
 func (s *search) Enabled(w *schedWorld) []schedAction {
 	out := make([]schedAction, 0, 16)
 	add := func(k schedKind, c, i int) { out = append(out, schedAction{k, int8(c), int8(i)}) }
-	busy, holds := false, false
+	busy, holds, rests := false, false, false
 	for c := range s.bounds.clients {
 		cl := w.c[c]
 		switch cl.phase {
@@ -572,7 +589,7 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 		case schedHolding:
 			holds = true
 			s.leaves(w, c, add)
-			if s.bounds.turns == 0 {
+			if s.bounds.turns == 0 && (!s.bounds.crowded(c) || cl.caller > 0) {
 				add(actUnlock, c, 0)
 			}
 			if s.mayReserve(w, c) {
@@ -614,8 +631,10 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 			}
 			busy = busy || len(cl.req[i])+len(cl.rep[i])+len(cl.push[i]) > 0
 		}
-		busy = busy || cl.phase != schedDone
+		busy = busy || cl.phase != schedDone && !(s.bounds.crowded(c) && cl.phase == schedIdle)
+		rests = rests || !cl.rests.IsZero()
 	}
+	busy = s.crowdActions(w, add) || busy
 	for i := range w.m {
 		if busy && w.used.forgets < s.bounds.forgets && !s.bounds.hangs(i) && (s.bounds.turns == 0 || s.whole(w)) {
 			add(actForget, 0, i)
@@ -635,7 +654,7 @@ func (s *search) Enabled(w *schedWorld) []schedAction {
 	if s.bounds.lower > 0 && w.slots.set.phase == setterIdle {
 		add(actSet, 0, 0)
 	}
-	if busy && w.used.ticks < s.bounds.ticks && (s.bounds.turns == 0 || !s.inFlight(w)) { // at rest
+	if busy && !rests && w.used.ticks < s.bounds.ticks && (s.bounds.turns == 0 || !s.inFlight(w)) { // at rest
 		add(actTick, 0, 0)
 	}
 	return out
@@ -649,7 +668,7 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 	settles := true
 	switch a.kind {
 	case actStart:
-		s.start(c)
+		s.start(c, s.first())
 	case actExec:
 		cl := s.own(v, c)
 		m := cl.req[i][0]
@@ -741,6 +760,8 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 		s.adopt(v, c, i)
 	case actReserve:
 		s.reserves(v, c)
+	case actCome, actQuit, actWake:
+		s.crowdDoes(v, a.kind, c)
 	case actStop:
 		s.stop(c, i%schedMembers, i/schedMembers)
 	}
@@ -751,6 +772,7 @@ func (s *search) Do(w *schedWorld, a schedAction) *schedWorld {
 	} else if settles {
 		s.settle(c)
 	}
+	s.begin(v)
 	if s.bounds.fair {
 		s.finals(v)
 	}
@@ -946,21 +968,25 @@ func (s *search) unwhole(w *schedWorld) string {
 	return ""
 }
 
+// first is what an attempt does first.
+func (s *search) first() wait.Start {
+	switch {
+	case s.bounds.wait:
+		return wait.WaitFirst
+	case s.bounds.once:
+		return wait.TryOnce
+	}
+	return wait.AskFirst
+}
+
 // start begins an attempt.
-func (s *search) start(c int) {
+func (s *search) start(c int, how wait.Start) {
 	w, cl := s.w, s.client(s.w, c)
 	cl.attempt++
 	cl.began = w.won
-	past := wait.Past{Start: wait.AskFirst}
-	switch {
-	case s.bounds.wait:
-		past.Start = wait.WaitFirst
-	case s.bounds.once:
-		past.Start = wait.TryOnce
-	}
 	s.boundBy(cl)
 	terms := s.terms(c)
-	a := s.stubs[c].newAttempt(s.wire(c), &terms, past, nil)
+	a := s.stubs[c].newAttempt(s.wire(c), &terms, wait.Past{Start: how}, nil)
 	cl.places, cl.final, cl.behind = [schedMembers]int64{}, false, 0
 	for k := range s.bounds.clients {
 		if k != c && w.c[k].phase == schedTrying && w.c[k].final {
@@ -1023,15 +1049,19 @@ func (s *search) answer(c, i int, m *schedMsg, o member.Outcome) {
 	}
 	if m.regain {
 		regained{&a.hold}.Judge(r, call)
-		cl.b = a.b
+		s.back(c, a)
 		return
 	}
 	if s.bounds.lower > 0 {
 		limitsOf.of(s.stubs[c]).m = map[string]int64{schedName: cl.known}
 	}
+	if cl.phase == schedHolding && m.op == opReserve && m.reply.n == 2 || m.reply.n > 0 && m.reply.next != "" {
+		s.tells(c, m.reply.next, false)
+	}
 	a.Judge(r, call)
-	cl.b = a.b
-	s.opened(c, a)
+	if s.back(c, a); !cl.live(cl.name) {
+		return
+	}
 	if s.bounds.lower > 0 {
 		cl.known = limitsOf.of(s.stubs[c]).get(schedName)
 	}
@@ -1058,8 +1088,11 @@ func (s *search) pushed(c, i int, p script.Push) {
 		yielded = cl.probe().Forget(i)
 	}
 	a := s.attempt(c)
+	s.tells(c, p.Other, p.Gone)
 	a.hear(i, p, s.state(c, i), s.now)
-	cl.b = a.b
+	if s.back(c, a); !cl.live(cl.name) {
+		return
+	}
 	if s.rules.pushUnchecked {
 		cl.probe().Yielded(i, yielded)
 	}
@@ -1094,11 +1127,12 @@ func (s *search) run(c int) {
 		}
 		a := s.attempt(c)
 		a.do(&st, s.now)
-		cl.b = a.b
-		switch {
-		case st.Do == wait.Win:
+		if cl.b = a.b; st.Do == wait.Win {
 			s.win(c, a, st)
 			return
+		}
+		s.crowdThen(c)
+		switch {
 		case st.Ends():
 			s.spent(c, schedCauses[st.Cause])
 			return
@@ -1178,10 +1212,15 @@ func (s *search) win(c int, a *attempt, st wait.Step) {
 	if st.Grant.Raised {
 		s.count("won with a second round")
 	}
-	l, err := a.lease(context.Background(), result{Grant: st.Grant, waited: a.b.Waited()}, nil)
+	t := s.crowdWon(c, a)
+	l, err := a.lease(context.Background(), result{Grant: st.Grant, waited: a.b.Waited()}, t)
 	s.stubs[c].keeper.leases = nil
 	cl.b = a.b
+	if t != nil && err == nil {
+		l = &t.lease.own
+	}
 	if err != nil {
+		s.crowdThen(c)
 		s.say("  %v ends its attempt: %v", who(c), err)
 		s.count("too slow")
 		s.over(c)
@@ -1199,6 +1238,8 @@ func (s *search) win(c int, a *attempt, st wait.Step) {
 	}
 	s.ordered(c)
 	s.wonToken(c, st.Grant.In)
+	s.opened(c, a)
+	s.crowdHolds(c)
 }
 
 // wonToken looks at the token of a lease, and at the votes for it.
@@ -1283,6 +1324,9 @@ func (s *search) spent(c int, why string) {
 
 // end releases: unlock, give-up, loss and failure are one to the members.
 func (s *search) end(c int) {
+	if s.crowdEnds(c) {
+		return
+	}
 	if !s.rules.noRelease || s.w.c[c].phase == schedHolding {
 		h := &s.attempt(c).hold
 		if term := core.ProbeTerm(s.now, s.now, 0); s.w.c[c].phase == schedHolding {
@@ -1297,12 +1341,13 @@ func (s *search) end(c int) {
 func (s *search) over(c int) {
 	cl := s.w.c[c]
 	s.leaseOver(c)
-	cl.phase = schedIdle
+	s.away(c)
+	cl.phase, cl.crowdClient = schedIdle, crowdClient{}
 	most := s.bounds.attempts
 	if cl.adopts {
 		most = max(1, int(s.bounds.tries[c]))
 	}
-	if cl.attempt >= most {
+	if cl.attempt >= most && !s.bounds.crowded(c) {
 		cl.phase = schedDone
 	}
 	cl.rep, cl.push = [schedMembers][]schedMsg{}, [schedMembers][]script.Push{}
@@ -1321,9 +1366,17 @@ func (s *search) over(c int) {
 
 // lease is the client's lease, for one event. Its keeper has no goroutine.
 func (s *search) lease(c int) *lease {
-	cl := s.w.c[c]
 	a := s.attempt(c)
 	s.stubs[c].keeper.leases = nil
+	if t := s.event.t; t != nil {
+		return t.lease
+	}
+	return s.leaseAt(c, a)
+}
+
+// leaseAt is that of an attempt.
+func (s *search) leaseAt(c int, a *attempt) *lease {
+	cl := s.w.c[c]
 	l := &lease{
 		c: s.stubs[c], hold: &a.hold, key: schedName, token: uint64(cl.token), term: core.ProbeTerm(cl.until, cl.limit, s.cfg.Drift), renew: s.bounds.renew,
 		plan: plan{ttl: s.cfg.TTL, renewAt: cl.renewAt}, users: 1, inKeeper: inKeeper{pos: -1}, granted: s.now, ctx: context.Background(), bond: alone{},
@@ -1335,7 +1388,10 @@ func (s *search) lease(c int) *lease {
 // keep stores a lease after an event.
 func (s *search) keep(c int, l *lease) {
 	cl := s.w.c[c]
-	cl.b = l.hold.b
+	s.back(c, &s.a)
+	if cl.phase != schedHolding && cl.phase != schedAdopting {
+		return
+	}
 	if err := l.term.Err(); err != nil {
 		s.say("  the lease of %v has ended: %v", who(c), err)
 		if s.bounds.turns > 0 {
@@ -1472,7 +1528,7 @@ func (s *search) tick(w *schedWorld) {
 		for n := range cl.renewals {
 			back(&cl.renewals[n].sent)
 		}
-		for _, t := range cl.openDates() {
+		for _, t := range slices.Concat(cl.openDates(), cl.dates()) {
 			back(t)
 		}
 		for i := range cl.req {
@@ -1495,6 +1551,12 @@ func (s *search) tick(w *schedWorld) {
 			}
 		}
 	}
+	for _, t := range w.crowd.dates() {
+		back(t)
+	}
+	if w.crowd.waits > 0 {
+		w.crowd.waits++
+	}
 	for c := range s.bounds.clients {
 		switch w.c[c].phase {
 		case schedHolding:
@@ -1507,7 +1569,8 @@ func (s *search) tick(w *schedWorld) {
 
 // believes reports whether client c relies on the lock now.
 func (s *search) believes(w *schedWorld, c int) bool {
-	return w.c[c].phase == schedHolding && clock.Until(w.c[c].until, s.now) > 0
+	cl := w.c[c]
+	return cl.phase == schedHolding && clock.Until(cl.until, s.now) > 0 && (!cl.tenured || cl.caller > 0)
 }
 
 // inFlight reports whether any message is on its way that can still arrive.
@@ -1543,6 +1606,7 @@ func (s *search) check(w *schedWorld) {
 	}
 	s.checkReaders(w)
 	s.checkVotes(w)
+	s.checkCrowd(w)
 	if s.inFlight(w) {
 		return
 	}
@@ -1619,6 +1683,9 @@ func (s *search) key(w *schedWorld) explore.Key {
 	if s.bounds.changes() {
 		out = s.appendLeases(out, w)
 	}
+	if s.bounds.callers > 0 {
+		out = s.appendCrowd(out, w)
+	}
 	for c := range s.bounds.clients {
 		cl := w.c[c]
 		out = append(out, byte(cl.phase), byte(cl.attempt), flag(cl.gathered))
@@ -1631,7 +1698,7 @@ func (s *search) key(w *schedWorld) explore.Key {
 			out = appendText(out, cl.b.Hint())
 		}
 		out = append(out, flag(cl.final), byte(cl.behind))
-		if s.bounds.reserves > 0 {
+		if s.bounds.opens() {
 			out = s.appendOpen(out, w, cl)
 		}
 		for _, r := range cl.renewals {
@@ -1708,7 +1775,7 @@ func (s *search) appendMember(b []byte, w *schedWorld, i int) []byte {
 			b = appendTicket(b, cl.places[i])
 		}
 		b = cl.probe().AppendVoter(b, i, s.clocks(cl, i))
-		if s.bounds.reserves > 0 {
+		if s.bounds.opens() {
 			b = s.appendOpenAt(b, cl, i)
 		}
 		for _, r := range cl.renewals {
@@ -1804,7 +1871,7 @@ func (s *search) finish(w *schedWorld, can map[explore.Key]bool) string {
 	b := &s.bounds
 	b.splits, b.ticks, b.cancels, b.lost, b.breaks, b.forgets, b.gathers, b.turns = 1<<20, 1<<20, 0, 0, 0, 0, 0, 0
 	b.reserves = -min(b.reserves, 1) // none more
-	b.downgrades, b.handoffs, b.stopped = 0, 0, 0
+	b.downgrades, b.handoffs, b.stopped, b.quits = 0, 0, 0, 0
 	defer func() { s.stats, s.bounds = stats, bounds }()
 	var passed []explore.Key
 	var turns [schedClients]int // pauses of each that have ended
@@ -1813,7 +1880,8 @@ func (s *search) finish(w *schedWorld, can map[explore.Key]bool) string {
 			return "on the way to the end: " + w.wrong
 		}
 		done := !slices.ContainsFunc(w.c[:], func(cl *schedClient) bool {
-			return cl.phase != schedDone && !(cl.phase == schedIdle && cl.adopts && (len(w.handed) == 0 || s.bounds.borrows > 0))
+			return cl.phase != schedDone && !(cl.phase == schedIdle && cl.adopts && (len(w.handed) == 0 || s.bounds.borrows > 0)) &&
+				!(cl.phase == schedIdle && s.bounds.callers > 0 && s.crowdRests(w))
 		})
 		rests := !s.inFlight(w)
 		if done && rests {
@@ -1858,7 +1926,7 @@ func (s *search) soonest(w *schedWorld, splits int, turns *[schedClients]int) sc
 		switch a.kind {
 		case actExec, actAnswer, actPush, actZombie, actSetAt:
 			return a
-		case actStart, actUnlock, actOther, actAdopt:
+		case actStart, actUnlock, actOther, actAdopt, actCome, actWake:
 			if next.kind == actTick || next.kind == actSplit {
 				next = a
 			}
@@ -2063,14 +2131,14 @@ func counterExamples(t *testing.T, place string) {
 
 // schedLetters spell the kinds of actions in a recorded schedule: "xB2" is that member 2 executes the next
 // request of client B.
-const schedLetters = "sxaplbztucevofFgwLmdhyrS"
+const schedLetters = "sxaplbztucevofFgwLmdhyrnjkS"
 
 func (a schedAction) String() string {
 	l := schedLetters[a.kind : a.kind+1]
 	switch a.kind {
 	case actTick, actSet:
 		return l
-	case actStart, actUnlock, actCancel, actExtend, actSplit, actGather, actDowngrade, actHandoff, actReserve:
+	case actStart, actUnlock, actCancel, actExtend, actSplit, actGather, actDowngrade, actHandoff, actReserve, actCome, actQuit, actWake:
 		return l + clientName(int(a.c))
 	case actLapse, actOther, actForget, actForce, actSetAt:
 		return fmt.Sprint(l, a.i)
