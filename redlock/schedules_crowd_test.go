@@ -61,7 +61,9 @@ type crowdClient struct {
 	quiet, askedAt, rests, end     time.Time
 }
 
-func (cl *crowdClient) dates() []*time.Time { return []*time.Time{&cl.quiet, &cl.askedAt, &cl.rests, &cl.end} }
+func (cl *crowdClient) dates() []*time.Time {
+	return []*time.Time{&cl.quiet, &cl.askedAt, &cl.rests, &cl.end}
+}
 
 func (x *crowdWorld) dates() []*time.Time { return []*time.Time{&x.contended, &x.met, &x.shut} }
 
