@@ -70,11 +70,13 @@ func (c *Client) shareKept(ctx context.Context, w *want) *share {
 		sh.mu.Unlock()
 		return nil
 	}
+	var next *share
 	if t.lasts(now) {
-		if next := t.nextShareLocked(ctx, w.terms, now); next != nil || !w.try {
-			sh.mu.Unlock()
-			return next
-		}
+		next = t.nextShareLocked(ctx, w.terms, now)
+	}
+	if next != nil || !w.try { // who waits stands in line once: others would come before it
+		sh.mu.Unlock()
+		return next
 	}
 	p := &place{turn: make(chan struct{}), width: w.terms.kind.width, terms: w.terms, ctx: ctx, done: done}
 	if err := sh.standLocked(s, p, c.closed); (err != nil || p.share == nil) && sitesOf.of(c).leave(w.name, p) {
