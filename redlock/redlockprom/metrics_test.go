@@ -19,7 +19,6 @@ import (
 	"net/http/httptest"
 
 	"github.com/redquorum/redquorum/internal/faketime"
-	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
 	"github.com/redquorum/redquorum/redlock"
@@ -59,7 +58,7 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 		}
 		got <- l
 	}()
-	rt.Until(t, "it is counted", func() bool { // it waits at every member, and so is told of each one's grant
+	eventually(t, func() bool { // it waits at every member, and so is told of each one's grant
 		seen, err := client.Inspect(ctx, name)
 		must(t, err)
 		for _, v := range seen.Members {
@@ -75,17 +74,17 @@ func play(t *testing.T, m *Metrics, name string) *prometheus.Registry {
 	must(t, err)
 	must(t, lease.Extend(ctx, 30*time.Second), redlock.ErrLost)
 	// Whoever books a loss tells it, and that may not be Extend.
-	rt.Until(t, "it is counted", func() bool {
+	eventually(t, func() bool {
 		return testutil.ToFloat64(m.lost.WithLabelValues(m.with(redlock.KindMutex, name, "refused")...)) == 1
 	})
 	_, err = client.Mutex(name, redlock.TTL(time.Second)).Lock(ctx)
 	must(t, err)
-	rt.Until(t, "it is counted", func() bool {
+	eventually(t, func() bool {
 		return testutil.ToFloat64(m.lost.WithLabelValues(m.with(redlock.KindMutex, name, "expired")...)) == 1
 	})
 	_, err = client.Mutex(name).Lock(ctx)
 	must(t, err)
-	rt.Until(t, "it is counted", func() bool {
+	eventually(t, func() bool {
 		for _, member := range client.Members() {
 			if member.ClockWithin == 0 {
 				return false
@@ -110,6 +109,15 @@ func must(t *testing.T, err error, want ...error) {
 	t.Helper()
 	if len(want) == 0 && err != nil || len(want) > 0 && !errors.Is(err, want[0]) {
 		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never")
+		}
 	}
 }
 
@@ -227,7 +235,7 @@ func countRequests(t *testing.T, m *Metrics, registry *prometheus.Registry) {
 	for name, ahead := range offsets {
 		expect(t, ahead >= -30 && ahead <= 30, "the clock of %s, which is in this process, is %v s ahead", name, ahead)
 		for _, op := range []string{"acquire", "wait", "release", "extend"} {
-			rt.Until(t, "it is counted", func() bool { return values(t, registry, "redlock_member_request_duration_seconds")[name+" "+op] > 0 })
+			eventually(t, func() bool { return values(t, registry, "redlock_member_request_duration_seconds")[name+" "+op] > 0 })
 		}
 	}
 	for _, err := range []error{nil, fmt.Errorf("a:1: %w", &member.ReplyError{Text: "OOM"}), member.ErrBroken} {
