@@ -400,7 +400,7 @@ func (j *appJudge) forgot(from, to int64) bool {
 // time. Holders and leaders that were killed leave them.
 func (r *appRun) endingKeys(ctx context.Context, within time.Duration) (keys []string, _ error) {
 	var all []string
-	for _, name := range slices.Concat(appHot, appWarm, appLong, appRare) {
+	for _, name := range appNames {
 		all = append(all, slot.Sibling("redquorum:e1", name))
 	}
 	for _, x := range appSemaphores {

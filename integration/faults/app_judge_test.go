@@ -39,6 +39,8 @@ type appJudge struct {
 	debts    []*debt
 	found    map[string]int
 	grants   int
+	keeping  map[lockOf]keptLock
+	reused   int              // leases that were had of what a client kept
 	handed   map[string]int64 // owners whose leases were handed over: another client may have them
 	heirs    map[term]string  // of a lease that was handed over, and not adopted yet: its first owner
 	firsts   map[string]string
@@ -133,6 +135,7 @@ type belief struct {
 	client int
 	until  int64
 	ttl    time.Duration // the longest that was asked for
+	keep   time.Duration // its client may keep the lock for so long after its end
 	anew   bool          // Lock has returned it, and nobody had it before
 	asleep bool          // its process is stopped
 
@@ -160,6 +163,28 @@ func (a *asking) bound(now int64) int64 {
 type forcing struct {
 	at int64
 	by int64 // done at a majority; 0: not (yet)
+}
+
+type lockOf struct{ name, owner string }
+
+// keptLock is what a client may keep since the last lease of it has ended.
+type keptLock struct {
+	process, seat int
+	ttl           time.Duration
+	from, until   int64
+}
+
+// bind books what members may be bound to because clients keep it: a client that some of them do not reach cannot give it
+// up there. dead is a process that is stopped, or was killed.
+func (j *appJudge) bind(now int64, dead int) {
+	for of, k := range j.keeping {
+		if k.process == dead || now < k.until {
+			j.promise(of.name, k.seat, now+int64(k.ttl), now, k.process == dead)
+		}
+		if k.process == dead || now > k.until {
+			delete(j.keeping, of)
+		}
+	}
 }
 
 // debt is a release that must come to every member.
@@ -196,7 +221,7 @@ func TestVoteOfALateCallIsExcusedForOneEntry(t *testing.T) {
 func newAppJudge(members, seats int, report func(finding)) *appJudge {
 	j := &appJudge{
 		members: members, need: members/2 + 1, began: judge.Now(), report: report,
-		names: map[string]*appName{}, servers: make([]spell, members), open: map[attemptID]*belief{},
+		names: map[string]*appName{}, keeping: map[lockOf]keptLock{}, servers: make([]spell, members), open: map[attemptID]*belief{},
 		asks: map[attemptID]*asking{}, forced: map[string]*forcing{}, found: map[string]int{}, handed: map[string]int64{},
 		heirs: map[term]string{}, firsts: map[string]string{},
 		perSeat: map[int]int{}, errors: map[string]int{}, longest: map[string]time.Duration{}, sorts: map[string]*tally{},
@@ -479,6 +504,7 @@ func (j *appJudge) tick(late int64) {
 	if late > int64(20*time.Millisecond) {
 		j.stall(now, late, 0)
 	}
+	j.bind(now, 0)
 	for _, name := range slices.Sorted(maps.Keys(j.names)) {
 		j.gap(name, now)
 	}
@@ -673,13 +699,17 @@ func (j *appJudge) begin(id attemptID, e appEvent) {
 	n.free, n.told = max(n.free, e.At), false
 	j.open[id] = &belief{
 		id: id, seat: e.Seat, client: e.Client, until: e.Until, ttl: e.TTL, anew: e.Text == "" || e.Text == "do",
-		adopted: e.Text == "adopted", Hold: judge.Hold{
+		adopted: e.Text == "adopted", keep: e.Keep, Hold: judge.Hold{
 			Client: e.Seat, Key: e.Name, Owner: e.Owner, Token: e.Token, From: e.At, Shared: e.Shared,
 			Who: fmt.Sprintf("seat %d (process %d, attempt %d, %s)", e.Seat, id.process, e.Attempt, e.Sort),
 		}}
 	if a := j.asks[id]; a != nil {
 		j.open[id].Asked = a.at
+		if k, kept := j.keeping[lockOf{e.Name, e.Owner}]; kept && k.from < a.at {
+			j.reused++
+		}
 	}
+	delete(j.keeping, lockOf{e.Name, e.Owner})
 	j.stream.Begin(e.Name, fmt.Sprint(id), e.At)
 }
 
@@ -776,13 +806,17 @@ func (j *appJudge) ended(id attemptID, e appEvent) {
 	case e.Error == "":
 		j.keeps(b, e.At)
 	}
+	if b.keep > 0 && e.Text != "lost" {
+		j.keeping[lockOf{b.Key, b.Owner}] = keptLock{id.process, b.seat, b.ttl, e.At, now + int64(b.keep+200*time.Millisecond)}
+	}
+	j.debts = slices.DeleteFunc(j.debts, func(d *debt) bool { return d.name == b.Key && d.owner == b.Owner }) // it had the lock again
 	if e.Back > 0 && b.ttl > settled && len(j.debts) < 64 {
 		for m := range j.members {
 			lately := now - int64(50*time.Millisecond)
 			if !j.servers[m].well(lately) || !j.seats[b.seat].paths[m].well(lately) {
 				j.debts = append(j.debts, &debt{
 					name: b.Key, owner: b.Owner, seat: b.seat, client: b.client, process: id.process,
-					back: now, until: e.Back + int64(b.ttl), token: int64(b.Token), shared: b.Shared,
+					back: now + int64(b.keep), until: e.Back + int64(b.ttl+b.keep), token: int64(b.Token), shared: b.Shared,
 					adopted: b.adopted,
 				})
 				break
@@ -840,6 +874,7 @@ func (j *appJudge) stopped(process int, killed int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := judge.Now()
+	j.bind(now, process)
 	for _, s := range j.seats {
 		if s.process == process {
 			s.stopped = true
@@ -940,9 +975,9 @@ func (j *appJudge) summary() string {
 	return fmt.Sprintf("%d grants in %.0f s (%.0f a second): %s; %d leases adopted, %d forced out; "+
 		"longest time without a holder while a majority was well: %v, %v beyond what was left of leases, "+
 		"with a set on the way %v and %v; "+
-		"latest end of a context after its slack %v; %d times a member that was restarted voted again; %d beliefs in memory; errors of Lock %v; found %v",
+		"latest end of a context after its slack %v; %d times a member that was restarted voted again; %d leases of what a client kept; %d beliefs in memory; errors of Lock %v; found %v",
 		j.grants, seconds, float64(j.grants)/seconds, strings.Join(sorts, ", "), j.adopted, j.forces,
 		j.longest["all"].Round(time.Millisecond), j.longest["beyond"].Round(time.Millisecond),
 		j.longest["all with a set"].Round(time.Millisecond), j.longest["beyond with a set"].Round(time.Millisecond),
-		j.lateness, j.rested, j.stream.Kept(), j.errors, j.found)
+		j.lateness, j.rested, j.reused, j.stream.Kept(), j.errors, j.found)
 }

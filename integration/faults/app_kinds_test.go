@@ -78,6 +78,47 @@ func sortDrawn(rng *rand.Rand) string {
 	}
 }
 
+// keepFor is how long a client keeps a lock that nobody wants: those of half of the names, of the sorts that can be kept.
+func keepFor(sort, name string, ttl time.Duration) time.Duration {
+	kept := sort == plainLock || sort == writeLock || sort == readLock
+	if !kept || (name[len(name)-1]-'0')%2 == 0 {
+		return 0
+	}
+	return ttl // the longest that there may be
+}
+
+func renewed(sort, name string, ttl time.Duration) []redlock.LockOption {
+	opts := []redlock.LockOption{redlock.AutoRenew(ttl)}
+	if d := keepFor(sort, name, ttl); d > 0 {
+		opts = append(opts, redlock.Keep(d))
+	}
+	return opts
+}
+
+// own takes the lock of the seat's own name again and again, which its client keeps meanwhile; or that of another's.
+func (s *seat) own(ctx context.Context, rng *rand.Rand, sort string, ttl time.Duration) {
+	name, once := appOwn[s.Seat], rng.IntN(24) == 0
+	if once {
+		name = drawn(rng, appOwn)
+	}
+	for n := rng.IntN(16); n >= 0; n-- {
+		h := s.lock(ctx, sort, name, ttl, 100*time.Millisecond+upTo(rng, 3*time.Second), rng.IntN(4) == 0)
+		if h == nil {
+			return
+		}
+		h.use(ctx, rng, upTo(rng, 3*time.Millisecond)).unlock()
+		if once || ctx.Err() != nil {
+			return
+		}
+		pause(ctx, upTo(rng, 30*time.Millisecond))
+	}
+	if rng.IntN(4) == 0 { // in another way than it is kept
+		if x := s.lockSet(ctx, []string{name, drawn(rng, appRare)}, ttl, time.Second, false, redlock.AutoRenew(ttl)); x != nil {
+			s.endAll(x.parts, x.leases.Unlock)
+		}
+	}
+}
+
 func sortOf(x redlock.Handoff) string {
 	switch x.Kind() {
 	case redlock.KindFair:
@@ -142,7 +183,7 @@ func (s *seat) crowdOfReaders(ctx context.Context, rng *rand.Rand, name string, 
 	for range 2 + rng.IntN(4) {
 		d := upTo(rng, 100*time.Millisecond)
 		users.Go(func() {
-			if h := s.lock(ctx, readLock, name, ttl, patience, false, redlock.AutoRenew(ttl)); h != nil {
+			if h := s.lock(ctx, readLock, name, ttl, patience, false); h != nil {
 				h.hold(ctx, d)
 				h.unlock()
 			}
@@ -153,7 +194,7 @@ func (s *seat) crowdOfReaders(ctx context.Context, rng *rand.Rand, name string, 
 
 // upgrade asks for a writer's lease while it holds a reader's, which must fail at once.
 func (s *seat) upgrade(ctx context.Context, c *redlock.Client, name string, ttl time.Duration) {
-	h := s.lock(ctx, readLock, name, ttl, 3*time.Second, false, redlock.AutoRenew(ttl))
+	h := s.lock(ctx, readLock, name, ttl, 3*time.Second, false)
 	if h == nil {
 		return
 	}

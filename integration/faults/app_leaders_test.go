@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -216,7 +215,7 @@ func (j *appJudge) forgetLeaders(now int64) {
 
 // watched are the keys of those that observe elections and wait for latches.
 func watched() (keys []string) {
-	for _, name := range slices.Concat(appHot, appWarm, appLong, appRare) {
+	for _, name := range appNames {
 		keys = append(keys, slot.Sibling("redquorum:eo", name))
 	}
 	for _, x := range appLatches {

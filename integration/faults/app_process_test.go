@@ -80,6 +80,7 @@ type appEvent struct {
 	Was     uint64        `json:"p,omitempty"` // the attempt that a downgrade ends
 	Value   string        `json:"z,omitempty"` // of a leader: see newLeader
 	Fixed   bool          `json:"j,omitempty"` // the lease is not renewed
+	Keep    time.Duration `json:"kd,omitempty"`
 	Said    []string      `json:"q,omitempty"` // by each member, of a call that failed: see saidOf
 }
 
@@ -212,11 +213,11 @@ func (app *application) obey(ctx context.Context, work *sync.WaitGroup, rng *ran
 					if longest == 0 {
 						return
 					}
-					opt := redlock.AutoRenew(x.TTL)
+					var opts []redlock.LockOption
 					if x.Fixed {
-						opt = redlock.TTL(x.TTL)
+						opts = append(opts, redlock.TTL(x.TTL))
 					}
-					if h := s.lock(ctx, cmp.Or(x.Sort, plainLock), x.Name, x.TTL, x.Patience, false, opt); h != nil {
+					if h := s.lock(ctx, cmp.Or(x.Sort, plainLock), x.Name, x.TTL, x.Patience, false, opts...); h != nil {
 						h.fixed = x.Fixed
 						h.hold(ctx, x.Hold)
 						h.unlock()
@@ -418,7 +419,7 @@ func kindOf(err error) string {
 	return ""
 }
 
-// lock takes a lock; nil: it has not got it.
+// lock takes a lock, renewed if there are no options; nil: it has not got it.
 func (s *seat) lock(ctx context.Context, sort, name string, ttl, patience time.Duration, try bool,
 	opts ...redlock.LockOption) *held {
 	c, n, _, entry := s.now()
@@ -432,6 +433,9 @@ func (s *seat) lock(ctx context.Context, sort, name string, ttl, patience time.D
 	ask := h.event("ask", n)
 	ask.Entry, ask.Try = entry, try
 	s.app.say(ask)
+	if len(opts) == 0 {
+		opts = renewed(sort, name, ttl)
+	}
 	m := lockerOf(c, sort, name, opts...)
 	h.leads, _ = m.(*leader)
 	lock := m.Lock
@@ -452,7 +456,8 @@ func (s *seat) lock(ctx context.Context, sort, name string, ttl, patience time.D
 
 // event is one about this lease, or the call that may get it.
 func (h *held) event(kind string, client int) appEvent {
-	return appEvent{Kind: kind, Seat: h.s.Seat, Client: client, Attempt: h.attempt, Name: h.name, TTL: h.ttl, Sort: h.sort, Fixed: h.fixed}
+	return appEvent{Kind: kind, Seat: h.s.Seat, Client: client, Attempt: h.attempt, Name: h.name, TTL: h.ttl, Sort: h.sort, Fixed: h.fixed,
+		Keep: keepFor(h.sort, h.name, h.ttl)}
 }
 
 func (h *held) failed(client int, err error) {
@@ -652,6 +657,8 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 		s.permit(ctx, rng)
 	case rng.IntN(16) == 0:
 		s.latchAct(ctx, rng)
+	case rng.IntN(20) == 0:
+		s.own(ctx, rng, sort, maxTTL)
 	case rng.IntN(32) == 0:
 		s.observe(ctx, rng, drawn(rng, [][]string{app.Hot, names}))
 	case (brisk || dice < 700) && rng.IntN(12) == 0:
@@ -661,17 +668,17 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 		s.crowdOfReaders(ctx, rng, drawn(rng, app.Hot), ttl)
 	case brisk, dice < 700: // what most programs do all the time
 		patience := 100*time.Millisecond + upTo(rng, 3*time.Second)
-		if h := s.lock(ctx, sort, drawn(rng, app.Hot), ttl, patience, false, redlock.AutoRenew(ttl)); h != nil {
+		if h := s.lock(ctx, sort, drawn(rng, app.Hot), ttl, patience, false); h != nil {
 			h.use(ctx, rng, upTo(rng, 2*time.Millisecond)).unlock()
 		}
 		pause(ctx, upTo(rng, 90*time.Millisecond))
 	case dice < 840:
-		h := s.lock(ctx, sort, drawn(rng, app.Warm), ttl, upTo(rng, 8*time.Second)+1, false, redlock.AutoRenew(ttl))
+		h := s.lock(ctx, sort, drawn(rng, app.Warm), ttl, upTo(rng, 8*time.Second)+1, false)
 		if h != nil {
 			h.use(ctx, rng, upTo(rng, 200*time.Millisecond)).unlock()
 		}
 	case dice < 880: // held for long, renewed
-		if h := s.lock(ctx, sort, drawn(rng, app.Long), ttl, upTo(rng, 15*time.Second)+1, false, redlock.AutoRenew(ttl)); h != nil {
+		if h := s.lock(ctx, sort, drawn(rng, app.Long), ttl, upTo(rng, 15*time.Second)+1, false); h != nil {
 			h.use(ctx, rng, upTo(rng, 5*time.Second)).unlock()
 		}
 	case dice < 900: // a fixed length, extended now and then, and left to its end now and then
@@ -690,15 +697,15 @@ func (s *seat) act(ctx context.Context, rng *rand.Rand, brisk bool) {
 			h.unlock()
 		}
 	case dice < 925:
-		if h := s.lock(ctx, sort, name, ttl, time.Second, true, redlock.AutoRenew(ttl)); h != nil {
+		if h := s.lock(ctx, sort, name, ttl, time.Second, true); h != nil {
 			h.use(ctx, rng, upTo(rng, 20*time.Millisecond)).unlock()
 		}
 	case dice < 955: // callers that lose their patience
-		s.lock(ctx, sort, name, ttl, upTo(rng, 30*time.Millisecond)+1, false, redlock.AutoRenew(ttl)).unlock()
+		s.lock(ctx, sort, name, ttl, upTo(rng, 30*time.Millisecond)+1, false).unlock()
 	case dice < 970:
 		s.again(ctx, rng, c, sort, name, ttl)
 	case dice < 980:
-		if h := s.lock(ctx, sort, drawn(rng, app.Long), ttl, 5*time.Second, false, redlock.AutoRenew(ttl)); h != nil {
+		if h := s.lock(ctx, sort, drawn(rng, app.Long), ttl, 5*time.Second, false); h != nil {
 			h.use(ctx, rng, upTo(rng, time.Second)).handoff()
 		}
 	case dice < 990:
@@ -759,7 +766,7 @@ func (s *seat) do(ctx context.Context, rng *rand.Rand, c *redlock.Client, sort, 
 	ask := h.event("ask", n)
 	ask.Entry = entry
 	s.app.say(ask)
-	m := lockerOf(c, sort, name, redlock.AutoRenew(ttl))
+	m := lockerOf(c, sort, name, renewed(sort, name, ttl)...)
 	h.leads, _ = m.(*leader)
 	err := m.Do(patience, func(inner context.Context, lease *redlock.Lease) error {
 		h.granted(lease, "do", n)

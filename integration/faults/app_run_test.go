@@ -77,12 +77,19 @@ const (
 var appEntries = []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second}
 
 // Names of locks: those that all want all the time, those that many want, those that are held for long, and those that
-// hardly anybody wants but for what the plan arranges.
+// hardly anybody wants but for what the plan arranges. Each seat has one of its own, which others want now and then.
 var (
 	appHot  = []string{"app:hot:1", "app:hot:2", "app:hot:3", "app:hot:4"}
 	appWarm = []string{"app:warm:1", "app:warm:2"}
 	appLong = []string{"app:long:1", "app:long:2"}
 	appRare = []string{"app:rare:1", "app:rare:2"}
+	appOwn  = func() (names []string) {
+		for seat := range appProcesses * appSeats {
+			names = append(names, fmt.Sprint("app:own:", seat))
+		}
+		return names
+	}()
+	appNames = slices.Concat(appHot, appWarm, appLong, appRare, appOwn)
 )
 
 func newAppRun(t testing.TB, cluster *redistest.Cluster, seed uint64, report func(finding)) *appRun {
@@ -314,7 +321,7 @@ return out`
 
 func (r *appRun) left(ctx context.Context, m int, uuid string) (out []string, err error) {
 	args := []string{"EVAL", leftScript, "0", uuid}
-	for _, name := range slices.Concat(appHot, appWarm, appLong, appRare) {
+	for _, name := range appNames {
 		args = append(args, name, slot.Sibling("redquorum:q", name), slot.Sibling("redquorum:w", name))
 	}
 	for _, x := range appSemaphores {

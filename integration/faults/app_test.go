@@ -105,6 +105,7 @@ func TestFaultsRandomApplication(t *testing.T) {
 	require.GreaterOrEqual(t, r.j.counts.opened, int(span.Seconds()/10), "too few latches opened")
 	t.Logf("observers heard of leaders %d times, of nobody %d times", r.j.leaders.heard, r.j.leaders.nobody)
 	require.GreaterOrEqual(t, r.j.leaders.heard, int(span.Seconds()/2), "observers heard of too few leaders")
+	require.GreaterOrEqual(t, r.j.reused, int(span.Seconds()), "too few leases of what a client kept")
 	require.GreaterOrEqual(t, r.j.rested, int(span.Seconds()/10), "too few votes of members that were restarted")
 	for _, x := range appRefusals {
 		require.GreaterOrEqual(t, played[x.name], int(span.Minutes()/15), "too few of: %s", x.name)

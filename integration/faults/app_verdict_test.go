@@ -64,7 +64,7 @@ func (h *hearing) tell(seat, ms int, e appEvent) {
 
 // plays tells events, each of which is parted from the next by a comma: a seat and its attempt, a word, and times in ms.
 //
-//	0.1 read 7 10-20    has the lock by that sort of asking with token 7, for that time; 10-: it keeps it
+//	0.1 read 7 10-20    has the lock by that sort of asking with token 7, for that time; 10-: it keeps it. One more word: its client may keep it
 //	0.1 ends 30         unlocks
 //	0.1 turns 2 7 10 a1 has a reader's lease from then on: attempt 2, with that token, for that owner
 //	0.1 asks 0 one two  waits for one name, or for a set of them
@@ -154,6 +154,7 @@ func (h *hearing) plays(history string) {
 			require.Contains(h.t, appSorts, word)
 			span(3)
 			e.Token, e.Owner, e.Sort, e.Shared = uint64(num(2)), string(rune('a'+seat))+string(rune('0'+attempt)), word, word == readLock
+			e.Keep = time.Duration(len(f)-4) * time.Second
 			if grant(from, from+1000); to > 0 {
 				h.ends(seat, attempt, to)
 			}
@@ -300,6 +301,9 @@ func TestJudgeOfThoseWhoWait(t *testing.T) {
 			"1.1 read 1 0-, 1 stops 0, 2.1 read 1 0-2000, 0.1 asks 0 one", 3400, 0},
 		{"a reader dies beside one that left: its own end counts",
 			"1.1 read 1 0-500, 2.1 read 1 0-, 2 stops 1000, 0.1 asks 0 one", 2400, 0},
+		{"it waits for what a client kept that died", "1.1 plain 1 0-1 kept, 1 stops 0, 0.1 asks 0 one", 2400, 0},
+		{"and for longer", "1.1 plain 1 0-1 kept, 1 stops 0, 0.1 asks 0 one", 2700, 1},
+		{"a client that lives gives up what it kept", "1.1 plain 1 0-1 kept, 0.1 asks 2 one", 1600, 1},
 		{"a set waits for free names", "0.1 asks 0 two one", 2600, 1},
 		{"it may need two heartbeats", "0.1 asks 0 two one", 2400, 0},
 		{"it has the first in hand, and waits for the second", "1.1 keeps two, 0.1 asks 0 two one, 2.1 asks 0 one", 9000, 0},
