@@ -53,8 +53,8 @@ func list(s string) (out []string) {
 	return out
 }
 
-// short are the entries of a run that is not full: the floors, and the peer that comes closest.
-const short = "floor,floor-notify,floor-standing,redquorum,redsync-rueidis"
+// short are the entries of a run that is not full: the floors, this library, and the peer that comes closest.
+const short = "floor,floor-mutex,floor-notify,floor-standing,redquorum,redquorum-keep,redsync-rueidis"
 
 func run(args []string) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)

@@ -42,6 +42,7 @@ const (
 	Returning   = "returning"   // W16: a member comes back without data
 	Renewed     = "renewed"     // W6: leases that are held
 	Memory      = "memory"      // W7
+	Again       = "again"       // W20: one name again and again; whoever is fit for Uncontended is fit for that
 )
 
 // Env is what an entry is opened with.
@@ -221,7 +222,7 @@ func (s *Spec) Fits(members int, shape string) bool {
 	if s.Members != nil && !slices.Contains(s.Members, members) || members > 1 && slices.Contains(s.Alone, shape) {
 		return false
 	}
-	return slices.Contains(s.Shapes, shape)
+	return slices.Contains(s.Shapes, shape) || shape == Again && slices.Contains(s.Shapes, Uncontended)
 }
 
 // Version returns the version of the entry's library in this binary.

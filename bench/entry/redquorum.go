@@ -24,6 +24,20 @@ func init() {
 		Open:   openRedquorum,
 	})
 	register(Spec{
+		Name: "redquorum-keep", Kind: Redis, Level: true,
+		Note:   "this library, whose client keeps a lock for 50 ms after its last unlock",
+		Shapes: []string{Again, Shared},
+		Inner:  ourInner,
+		Open: func(ctx context.Context, env Env) (Locker, error) {
+			l, err := dialRedquorum(ctx, env)
+			if err != nil {
+				return nil, err
+			}
+			l.options = append(l.options, redlock.Keep(keepFor))
+			return l, nil
+		},
+	})
+	register(Spec{
 		Name: "redquorum-release", Kind: Redis, Level: true,
 		Note:   "this library, whose holders do not wait for the answers to their releases",
 		Shapes: []string{Uncontended},
@@ -34,6 +48,10 @@ func init() {
 		},
 	})
 }
+
+// keepFor is how long redquorum-keep keeps a lock that nobody wants: shorter than what the suite waits before it looks for
+// keys that are left.
+const keepFor = 50 * time.Millisecond
 
 type redquorumReleases struct{ *redquorum }
 
@@ -52,6 +70,12 @@ type redquorum struct {
 	members []string
 	options []redlock.LockOption
 	counts  redquorumCounts
+	last    atomic.Pointer[namedMutex]
+}
+
+type namedMutex struct {
+	name string
+	*redlock.Mutex
 }
 
 // redquorumCounts has the tracer: it only counts.
@@ -105,7 +129,8 @@ func dialRedquorum(ctx context.Context, env Env) (*redquorum, error) {
 		urls = append(urls, "redis://"+m)
 	}
 	l := &redquorum{shape: env.Shape, members: env.Members, options: []redlock.LockOption{redlock.TTL(env.Lease)}}
-	if env.Renew || env.readers() || env.Shape == Leading { // its readers share renewed leases only
+	// Its callers pass on, share and keep renewed leases only.
+	if env.Renew || env.readers() || env.Shape == Leading || l.oneName() {
 		l.options[0] = redlock.AutoRenew(env.Lease)
 	}
 	cfg := redlock.Config{FreshMembers: true, Tracer: l.counts.tracer()}
@@ -127,8 +152,25 @@ func dialRedquorum(ctx context.Context, env Env) (*redquorum, error) {
 
 func (l *redquorum) Close() { _ = l.client.Close() }
 
+// oneName tells whether callers want one name all the time.
+func (l *redquorum) oneName() bool { return l.shape == Shared || l.shape == Again }
+
+// mutex makes a Mutex for each operation. If callers want one name all the time, it keeps that of the last name, as a
+// program does then.
+func (l *redquorum) mutex(name string) *redlock.Mutex {
+	if !l.oneName() {
+		return l.client.Mutex(name, l.options...)
+	}
+	m := l.last.Load()
+	if m == nil || m.name != name {
+		m = &namedMutex{name, l.client.Mutex(name, l.options...)}
+		l.last.Store(m)
+	}
+	return m.Mutex
+}
+
 func (l *redquorum) Acquire(ctx context.Context, name string) (Held, error) {
-	return heldLease(l.client.Mutex(name, l.options...).Lock(ctx))
+	return heldLease(l.mutex(name).Lock(ctx))
 }
 
 // Try tries a lock once.

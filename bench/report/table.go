@@ -277,6 +277,19 @@ func (c *Cell) columns() []column {
 			cols = append(cols, ratio("commands to one by one", "redquorum-each", commands, times))
 		}
 		return append(cols, leaks(), troubles())
+	case "W20":
+		return []column{
+			plain("ops/s", throughput, Number),
+			ratio("of floor-mutex", "floor-mutex", throughput, share),
+			ratio("to redquorum", "redquorum", throughput, times),
+			plain("p50", at(total, p50), Duration),
+			plain("p99", at(total, p99), Duration),
+			plain("max", at(total, top), Duration),
+			plain("client CPU s/10k", cpu, Number),
+			plain("server CPU µs/op", serverCPU, Number),
+			plain("allocs/op", allocs, Number),
+			plain("commands/op", commands, fine), leaks(), troubles(),
+		}
 	case "W4", "W5":
 		cols := []column{
 			plain("ops/s", throughput, Number),

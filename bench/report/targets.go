@@ -37,6 +37,9 @@ var (
 	cellW2   = suite.Cell{Workload: "W2", Callers: 64}
 	cellW2b  = suite.Cell{Workload: "W2", Callers: 512}
 	cellW3   = suite.Cell{Workload: "W3", Callers: 8, HoldUS: 1000, Random: true}
+	cellW3a  = suite.Cell{Workload: "W3", Callers: 2}
+	cellW3b  = suite.Cell{Workload: "W3", Callers: 64}
+	cellW3c  = suite.Cell{Workload: "W3", Callers: 64, Clients: 8, HoldUS: 200}
 	cellW3d  = suite.Cell{Workload: "W3d", Callers: 8, HoldUS: 1000, Random: true}
 	cellW3f  = suite.Cell{Workload: "W3f", Callers: 8, HoldUS: 1000, Random: true}
 	cellW3f0 = suite.Cell{Workload: "W3f", Callers: 8}
@@ -51,6 +54,8 @@ var (
 	cellW17b = suite.Cell{Workload: "W17", Callers: 64}
 	cellW18  = suite.Cell{Workload: "W18", Callers: 64}
 	cellW19  = suite.Cell{Workload: "W19", Count: 16}
+	cellW20  = suite.Cell{Workload: "W20", Callers: 1, Clients: 1, Ask: work.AskAgain}
+	cellW20b = suite.Cell{Workload: "W20", Callers: 1, Clients: 2, Ask: work.AskAgain}
 	cellW16  = suite.Cell{Workload: "W16", Clients: 300, Count: 16_384, Fault: server.Forget}
 	cellW6   = suite.Cell{Workload: "W6", Count: 10_000}
 	cellW7   = suite.Cell{Workload: "W7", Count: 10_000}
@@ -78,6 +83,11 @@ var targets = []target{
 	{"W3d commands per acquisition, 8 lockers", cellW3d, own(commands), true, map[int]float64{1: 2.2, 3: 6.6, 5: 11}, Number},
 	{"W3 Jain", cellW3, own(jain), false, each(.99), func(x float64) string { return fmt.Sprintf("%.3f", x) }},
 	{"W3d Jain", cellW3d, own(jain), false, each(.99), func(x float64) string { return fmt.Sprintf("%.3f", x) }},
+	{"W3 2 callers of one client, acquisitions/s, to hand-overs", cellW3a, toHandOvers, false, each(20), times},
+	{"W3 64 callers of one client, acquisitions/s", cellW3b, own(throughput), false, each(300_000), Number},
+	{"W3 64 callers of one client, commands per acquisition", cellW3b, own(commands), true, each(.05), Number},
+	{"W3 64 callers of one client, allocations", cellW3b, own(allocs), true, each(4), Number},
+	{"W3 8 clients of 8 callers, held 200 µs, Jain over clients", cellW3c, own(jain), false, each(.99), func(x float64) string { return fmt.Sprintf("%.3f", x) }},
 	{"W3 longest wait to mean wait", cellW3, own(waitRatio), true, each(3), times},
 	{"W3d longest wait to mean wait", cellW3d, own(waitRatio), true, each(3), times},
 	{"W6 client CPU per renewal, to floor", cellW6, toRow("floor", renewalCPU), true, map[int]float64{1: 2, 5: 2}, times},
@@ -93,6 +103,10 @@ var targets = []target{
 	{"W9s first read p50, to redquorum-mutex", solo(work.AskRead), toRow("redquorum-mutex", at(total, p50)), true, each(1.5), times},
 	{"W9s further reads/s", solo(work.AskFurther), own(throughput), false, each(1e6), Number},
 	{"W9s commands per further read", solo(work.AskFurther), own(commands), true, each(.001), Number},
+	{"W20 with Keep, locks + unlocks a second", cellW20, kept(throughput), false, each(1e6), Number},
+	{"W20 with Keep, commands per lock + unlock", cellW20, kept(commands), true, each(.001), Number},
+	{"W20 with Keep, allocations", cellW20, kept(allocs), true, each(2), Number},
+	{"W20 2 clients in turns, with Keep, of those without", cellW20b, keptOf(throughput), false, each(.95), share},
 	{"W11 2 permits, p50 to one lock", permits(2), toRow("redquorum-mutex", at(total, p50)), true, each(1.4), times},
 	{"W11 16 permits, p50 to one lock", permits(16), toRow("redquorum-mutex", at(total, p50)), true, each(1.4), times},
 	{"W11 1,000 permits, p50 to one lock", permits(1000), toRow("redquorum-mutex", at(total, p50)), true, each(1.4), times},
@@ -114,6 +128,35 @@ var targets = []target{
 	{"W10 2 names, commands to one by one", set(2), toRow("redquorum-each", commands), true, each(.6), times},
 	{"W10 4 names, commands to one by one", set(4), toRow("redquorum-each", commands), true, each(.6), times},
 	{"W10 16 names, commands to one by one", set(16), toRow("redquorum-each", commands), true, each(.6), times},
+}
+
+const keeps = "redquorum-keep"
+
+// kept is a figure of the same cell with redlock.Keep.
+func kept(figure func(*suite.Slice) float64) func(*Row) Spread {
+	return func(row *Row) Spread {
+		if k := row.cell.Row(keeps); k != nil {
+			return k.Of(figure)
+		}
+		return Spread{}
+	}
+}
+
+// keptOf is the same as a ratio to what it is without.
+func keptOf(figure func(*suite.Slice) float64) func(*Row) Spread {
+	return func(row *Row) Spread {
+		if k := row.cell.Row(keeps); k != nil {
+			return k.To(row, figure)
+		}
+		return Spread{}
+	}
+}
+
+// toHandOvers is the rate to that of two clients in turns, who hand each lock over.
+func toHandOvers(row *Row) Spread {
+	c := cellW20b
+	c.Members = row.cell.Members
+	return row.To(row.report.Cell(c).Row(row.Entry), throughput)
 }
 
 // failed is of all repetitions together.

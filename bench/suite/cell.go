@@ -32,7 +32,7 @@ type Cell struct {
 	Clients int    `json:"clients,omitempty"` // of the callers; 0: as the workload says
 	Reads   int    `json:"reads,omitempty"`   // percent of the operations
 	Writers int    `json:"writers,omitempty"` // of the callers, that only write
-	Ask     string `json:"ask,omitempty"`     // W9s, W14: one of the Ask constants of package work
+	Ask     string `json:"ask,omitempty"`     // W9s, W14, W20: one of the Ask constants of package work
 	Names   int    `json:"names,omitempty"`   // W10: of one operation
 	Limit   int    `json:"limit,omitempty"`   // W11, W12: of the semaphore
 
@@ -157,7 +157,11 @@ func (c Cell) Title() string {
 	case "W1", "W2":
 		return fmt.Sprintf("%s uncontended · %s · %s · %s", c.Workload, members, callers, fresh)
 	case "W3":
-		return fmt.Sprintf("W3 hand-off, one client · %s · %d contenders · hold %s", members, c.Callers, c.Hold())
+		clients := "one client"
+		if c.Clients > 0 {
+			clients = fmt.Sprintf("%d clients", c.Clients)
+		}
+		return fmt.Sprintf("W3 hand-off, %s · %s · %d contenders · hold %s", clients, members, c.Callers, c.Hold())
 	case "W3d":
 		return fmt.Sprintf("W3d hand-off, a client each · %s · %d contenders · hold %s · 2 ms pause", members, c.Callers, c.Hold())
 	case "W3p":
@@ -217,6 +221,11 @@ func (c Cell) Title() string {
 		return "W18 what the client executes for a lock and unlock"
 	case "W19":
 		return "W19 what a member executes for a lock and unlock, 16 in a call"
+	case "W20":
+		if c.Clients > 1 {
+			return fmt.Sprintf("W20 one name again and again · %s · %d clients in turns", members, c.Clients)
+		}
+		return fmt.Sprintf("W20 one name again and again · %s · %s", members, callers)
 	case "W8":
 		return fmt.Sprintf("W8 fencing · %s · %s", members, callers)
 	}
@@ -263,6 +272,8 @@ func (c Cell) shape() string {
 			return entry.Separate
 		}
 		return entry.Uncontended
+	case "W20":
+		return entry.Again
 	case "W6":
 		return entry.Renewed
 	case "W7":
@@ -345,6 +356,15 @@ func Plan(s Scope) (cells []Cell) {
 				}
 			}
 		}
+		if s.Full || len(s.Workloads) > 0 {
+			add(Cell{Workload: "W3", Members: n, Callers: 2})
+			if !s.Full { // or it is there
+				add(Cell{Workload: "W3", Members: n, Callers: 64})
+			}
+			for _, us := range []int{0, 200, 5000} {
+				add(Cell{Workload: "W3", Members: n, Callers: 64, Clients: 8, HoldUS: us})
+			}
+		}
 		add(Cell{Workload: "W3f", Members: n, Callers: 8, HoldUS: 1000, Random: true})
 		if s.Full {
 			add(Cell{Workload: "W3f", Members: n, Callers: 8})
@@ -383,6 +403,9 @@ func Plan(s Scope) (cells []Cell) {
 				}
 			}
 		}
+		for _, clients := range []int{1, 2} {
+			add(Cell{Workload: "W20", Members: n, Callers: 1, Clients: clients, Ask: work.AskAgain})
+		}
 		if n == 1 {
 			add(Cell{Workload: "W19", Members: n, Count: 16})
 		}
@@ -414,7 +437,7 @@ func (c Cell) Counts() bool { return slices.Contains([]string{"W17", "W18", "W19
 var Short = []string{"W1", "W2", "W3d", "W17", "W18", "W19"}
 
 // Workloads are the names that Scope.Workloads accepts.
-var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10", "W11", "W12", "W13", "W14", "W15", "W16", "W17", "W18", "W19"}
+var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10", "W11", "W12", "W13", "W14", "W15", "W16", "W17", "W18", "W19", "W20"}
 
 // order puts entries in the order of one round: the first one moves on from round to round, so that none
 // always runs behind the same neighbour.

@@ -615,7 +615,7 @@ func (s *Slice) fill(r *work.Result, cell Cell) {
 		}
 	}
 	if s.Contended {
-		s.Jain = Jain(r.PerCaller)
+		s.Jain = Jain(shares(r.PerCaller, cell.Clients))
 	}
 	if r.Acquired > 0 {
 		s.Second = float64(r.Second) / float64(r.Acquired)
@@ -631,6 +631,18 @@ func (s *Slice) fill(r *work.Result, cell Cell) {
 	s.ClientBytes, s.MemberBytes, s.Routines = r.ClientBytes, r.MemberBytes, r.Routines
 	s.Back, s.BackAll, s.Sessions = r.Back, r.BackAll, r.Sessions
 	s.LeaseBytes, s.WaiterBytes, s.Goroutines, s.Registered = r.LeaseBytes, r.WaiterBytes, r.Goroutines, r.Registered
+}
+
+// shares adds up what the callers of each client got: caller i uses client i modulo clients. 0: each is one of its own.
+func shares(callers []int64, clients int) []int64 {
+	if clients == 0 || len(callers)%clients != 0 {
+		return callers
+	}
+	sums := make([]int64, clients)
+	for i, n := range callers {
+		sums[i%clients] += n
+	}
+	return sums
 }
 
 // Jain is Jain's index: 1 if all got the same share, 1/n if one got everything.

@@ -50,13 +50,11 @@ func (s *session) crowd(o *Order, run func(*caller, context.Context, *Storage, t
 	m.stop(r)
 	r.Elapsed = int64(millis(o.SliceMS))
 	gather(r, back)
+	r.PerCaller = make([]int64, len(s.callers))
 	for _, c := range back {
-		r.PerCaller = append(r.PerCaller, c.ops)
+		r.PerCaller[c.number] = c.ops
 	}
 	r.Stuck = int64(len(s.callers) - len(back))
-	for range r.Stuck {
-		r.PerCaller = append(r.PerCaller, 0)
-	}
 	return r, s.sizes(r)
 }
 

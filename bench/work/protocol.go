@@ -70,6 +70,7 @@ const (
 	AskWrite   = "write"   // a write lock
 	AskRead    = "read"    // a read lock of a name that nobody reads
 	AskFurther = "further" // a read lock of a name that the same client reads already
+	AskAgain   = "again"   // a lock of one name, again and again, by the clients in turns
 	AskResign  = "resign"  // the leader resigns
 	AskCrash   = "crash"   // the process of the leader is killed
 )

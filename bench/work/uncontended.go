@@ -68,8 +68,8 @@ func (s *session) uncontended(o *Order) (*Result, error) {
 	if err := s.canAsk(); err != nil {
 		return nil, err
 	}
-	if s.open.Ask == AskFurther {
-		return s.further(o)
+	if s.open.Ask == AskFurther || s.open.Ask == AskAgain {
+		return s.again(o)
 	}
 	r := &Result{}
 	if s.open.Held {
@@ -245,22 +245,24 @@ func (s *session) canAsk() error {
 	return nil
 }
 
-// furtherPiece is how many further reads follow one another for each look at the clock.
-const furtherPiece = 64
+// againPiece is how many operations follow one another for each look at the clock.
+const againPiece = 64
 
-// further: every caller reads a name that its client reads meanwhile. If the library serves that by
-// itself, a look at the clock costs as much. So latencies are those of one operation in
-// furtherPiece.
-func (s *session) further(o *Order) (*Result, error) {
+// again: every caller asks for one name, which its client reads meanwhile (AskFurther) or has just had. If the
+// library serves that by itself, a look at the clock costs as much. So latencies are those of one
+// operation in againPiece then.
+func (s *session) again(o *Order) (*Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), millis(o.WarmMS+o.SliceMS)+2*drain)
 	defer cancel()
-	name := o.Prefix + "read"
-	for _, l := range s.lockers {
-		held, err := l.(entry.ReadLocker).AcquireShared(ctx, name)
-		if err != nil {
-			return nil, err
+	name := o.Prefix + "again"
+	if s.open.Ask == AskFurther {
+		for _, l := range s.lockers {
+			held, err := l.(entry.ReadLocker).AcquireShared(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { _ = held.Release(context.WithoutCancel(ctx)) }()
 		}
-		defer func() { _ = held.Release(context.WithoutCancel(ctx)) }()
 	}
 	r := &Result{}
 	pass := func(d time.Duration) ([]*caller, *meter) {
@@ -268,7 +270,7 @@ func (s *session) further(o *Order) (*Result, error) {
 			c.reset()
 		}
 		m := startMeter()
-		wait := join(s.callers, func(c *caller) { c.further(ctx, name, m.began, d) })
+		wait := join(s.callers, func(c *caller) { c.again(ctx, s, name, m.began, d) })
 		return wait(time.After(d + drain + time.Second)), m
 	}
 	if o.WarmMS > 0 {
@@ -289,10 +291,18 @@ func (s *session) further(o *Order) (*Result, error) {
 	return r, nil
 }
 
-func (c *caller) further(ctx context.Context, name string, began time.Time, d time.Duration) {
-	reader := c.locker.(entry.ReadLocker)
+func (c *caller) again(ctx context.Context, s *session, name string, began time.Time, d time.Duration) {
+	next := c.number
 	once := func() {
-		held, err := reader.AcquireShared(ctx, name)
+		l := s.lockers[next%len(s.lockers)]
+		next++
+		var held entry.Held
+		var err error
+		if s.open.Ask == AskFurther {
+			held, err = l.(entry.ReadLocker).AcquireShared(ctx, name)
+		} else {
+			held, err = l.Acquire(ctx, name)
+		}
 		if err == nil {
 			c.all++
 			err = held.Release(ctx)
@@ -305,8 +315,7 @@ func (c *caller) further(ctx context.Context, name string, began time.Time, d ti
 		once()
 		t1 := time.Since(began)
 		c.total = append(c.total, int64(t1-t0))
-		// One that takes a round trip may end the slice by itself.
-		for i := 1; i < furtherPiece && (t1-t0 < 100*time.Microsecond || time.Since(began) < d); i++ {
+		for i := 1; i < againPiece && t1-t0 < 100*time.Microsecond; i++ { // one that takes a round trip stands alone
 			once()
 		}
 	}
