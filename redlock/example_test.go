@@ -99,6 +99,27 @@ func ExampleMutex_Do() {
 	// <nil>
 }
 
+// A service reads its prices for each request, and somebody changes them now and then. The client keeps the lock of its
+// readers, so that all requests but the first ask no member. A writer gets it at once.
+func ExampleKeep() {
+	ctx := context.Background()
+	service, admin, stop := connect() // as in the example of the package
+	defer stop()
+
+	prices := service.RWMutex("prices", redlock.AutoRenew(10*time.Second), redlock.Keep(5*time.Second))
+	for range 3 { // requests
+		err := prices.RDo(ctx, func(context.Context, *redlock.Lease) error { return nil })
+		fmt.Println("read:", err, "kept:", service.Stats()[redlock.KindRead].Kept)
+	}
+	err := admin.RWMutex("prices").Do(ctx, func(context.Context, *redlock.Lease) error { return nil })
+	fmt.Println("written:", err, "kept:", service.Stats()[redlock.KindRead].Kept)
+	// Output:
+	// read: <nil> kept: 1
+	// read: <nil> kept: 1
+	// read: <nil> kept: 1
+	// written: <nil> kept: 0
+}
+
 // A lock cannot stop a holder whose process was paused for longer than its lease. The token can: the
 // storage refuses it once it has seen a later one.
 func ExampleLease_Token() {
