@@ -67,7 +67,8 @@ func TestContextsEndBeforeALockIsPassedOn(t *testing.T) {
 }
 
 func TestPassCostsAShareAndAPlace(t *testing.T) {
-	inTurns(t, func(*Lease) {}, func(t *testing.T, p *Peer, m *Mutex) {
+	var others atomic.Int64 // which are more than our own where the machine is busy
+	inTurns(t, func(*Lease) { others.Add(1) }, func(t *testing.T, p *Peer, m *Mutex) {
 		each := func() {
 			l, err := m.Lock(t.Context())
 			if assert.NoError(t, err) {
@@ -77,7 +78,9 @@ func TestPassCostsAShareAndAPlace(t *testing.T) {
 		for range 100 {
 			each()
 		}
-		require.LessOrEqual(t, testing.AllocsPerRun(10_000, each), 4.0*2, "of both callers")
+		before := others.Load()
+		allocs := testing.AllocsPerRun(10_000, each) * 10_000
+		require.LessOrEqual(t, allocs/float64(10_000+others.Load()-before), 4.0, "for a lease, of both callers")
 	})
 }
 
