@@ -110,10 +110,9 @@ func (s *share) extend(ctx context.Context, _ *lease, ttl time.Duration) error {
 
 // hears reports whether the pushes of a majority are heard.
 func (c *Client) hears(slot uint16) bool {
-	var few fewStates
 	n := 0
-	for _, st := range c.appendStatesOf(few[:0], slot) {
-		if st.Votes && st.Inbox {
+	for i := 0; i < len(c.members) && n < c.need; i++ {
+		if st := c.stateOf(i, slot); st.Votes && st.Inbox {
 			n++
 		}
 	}
