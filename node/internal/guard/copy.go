@@ -246,7 +246,7 @@ func (s *Seat) copyAll(ctx context.Context, w *restoring, c claim, sources []sou
 	for ; len(flat) > 2*part; flat = flat[2*part:] {
 		args := append([]string{c.marker.id, flag(p.byClock), millis(c.marker.q), "0"}, flat[:2*part]...)
 		m, err := s.reads(ctx, w, s, s.place().command(restoreLua, args...))
-		if err == nil && (m.id != c.marker.id || m.left > 0 || m.q != c.marker.q) { // it was not written
+		if err == nil && (m.id != c.marker.id || m.left > 0 || m.q != c.marker.q || !m.own()) { // it was not written
 			err = errOvertaken
 		}
 		if err != nil {

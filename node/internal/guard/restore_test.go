@@ -198,6 +198,32 @@ func TestCountersThatRiseBetweenPagesAreRestoredAsTheyWereOrGreater(t *testing.T
 	})
 }
 
+// The first part comes while the member has a replication id that nobody has noted yet, and is refused. When the last one comes,
+// another client has noted it.
+func TestMemberIsNotMadeWholeWithoutAPartThatItRefused(t *testing.T) {
+	crowded(t, 1, 17*page, func(t *testing.T, servers []*server, all []*client) {
+		servers[0].flush()
+		all[0].after(longest)
+		commands := 0 // behind the last page
+		f := func() {
+			if servers[1].scanned()+servers[2].scanned() < 2*17 {
+				return
+			}
+			commands++
+			servers[0].edit(func() {
+				if servers[0].repl = "first"; commands == 2 {
+					servers[0].hset(member.MarkerKey, "repl", "first")
+				}
+			})
+		}
+		servers[0].before.Store(&f)
+		all[0].after(3 * time.Second)
+		require.Greater(t, commands, 2)
+		require.Equal(t, 3, all[0].voting())
+		require.Zero(t, lost(servers[0], servers[1]))
+	})
+}
+
 // A source that forgets while its pages are read has lent nothing, and whoever goes on begins it anew.
 func TestSourceThatForgetsBetweenPagesIsNone(t *testing.T) {
 	crowded(t, 1, 10*page, func(t *testing.T, servers []*server, all []*client) {
