@@ -570,7 +570,6 @@ var dispensable = map[string][2]string{
 	"CLUSTER SLOTS": {"+cluster|slots", "Redis 6.2 names no master to clients, and 7.2 and 7.4 name none for the slots of a failed one: CLUSTER SHARDS " +
 		"is not enough there"},
 	"ZSCORE":        {"+zscore", "semaphores and locks in strict order fail when somebody waits"},
-	"HSCAN":         {"+hscan", "nobody sees what is missing of a latch, and no member that has forgotten it is told again"},
 	"SCRIPT EXISTS": {"+script|exists", "each connection sends all scripts, also to a server that has them"},
 	"SCRIPT LOAD":   {"+script|load", "if a server lacks a script, the client sends it in full, which costs another round trip each time"},
 }

@@ -166,7 +166,7 @@ func TestJudge(t *testing.T) {
 		"ping":            {func(s set, _ *Terms) set { s[1].Denied = []string{"PING"}; return s }, Warning, "permissions", "not: PING", false},
 		"its name":        {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT SETNAME"}; return s }, Warning, "permissions", "not: CLIENT SETNAME", false},
 		"zscore":          {func(s set, _ *Terms) set { s[1].Denied = []string{"ZSCORE"}; return s }, Warning, "permissions", "not: ZSCORE", false},
-		"hscan":           {func(s set, _ *Terms) set { s[1].Denied = []string{"HSCAN"}; return s }, Warning, "permissions", "not: HSCAN", false},
+		"hscan":           {func(s set, _ *Terms) set { s[1].Denied = []string{"HSCAN"}; return s }, Critical, "permissions", "not: HSCAN", false},
 		"script load":     {func(s set, _ *Terms) set { s[1].Denied = []string{"SCRIPT LOAD", "PING"}; return s }, Warning, "permissions", "not: SCRIPT LOAD", false},
 		"not permitted":   {func(s set, _ *Terms) set { s[1].Denied = []string{"CLIENT KILL"}; return s }, Critical, "permissions", "CLIENT KILL", false},
 		"another name, Redis 6.2": {func(s set, x *Terms) set {

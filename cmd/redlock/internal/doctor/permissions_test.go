@@ -170,7 +170,7 @@ func TestEachMissingPermissionHasItsSeverityAndCure(t *testing.T) {
 		"script|load":    {"permissions", Warning, "+script|load"},
 		"script|exists":  {"permissions", Warning, "+script|exists"},
 		"zscore":         {"permissions", Warning, "+zscore"},
-		"hscan":          {"permissions", Warning, "+hscan"},
+		"hscan":          {"permissions", Critical, "acl/members.acl"},
 		"zadd":           {"permissions", Critical, "acl/members.acl"},
 		"hmget":          {"restart guard", Critical, "+hmget"},
 	} {
