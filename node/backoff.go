@@ -64,7 +64,7 @@ func proved(up, heard, end time.Time, cause error, low time.Duration) bool {
 func fullJitter() func(limit time.Duration) time.Duration {
 	var seed [32]byte
 	_, _ = crand.Read(seed[:]) // never fails
-	var mu sync.Mutex          // the session and the inbox both pause
+	var mu sync.Mutex          // the supervisor pauses, and so does who listens to a Sentinel
 	random := rand.New(rand.NewChaCha8(seed))
 	return func(limit time.Duration) time.Duration {
 		mu.Lock()

@@ -46,9 +46,7 @@ func (n *Node) fall(p *published, cause error) {
 		return // the same failure again is no change
 	}
 	p.state.Up, p.session, p.state.Err = false, nil, err
-	if n.inbox != nil && n.inbox.session != nil {
-		n.inbox = nil // ended with the connection
-	}
+	n.inbox = nil // ended with the connection
 	p.err = fmt.Errorf("%s: %w: %w", n.name, member.ErrDown, reason)
 }
 

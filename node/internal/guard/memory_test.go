@@ -207,12 +207,10 @@ func (s *server) execute(args []string) any {
 			values = append(values, s.field(key, field))
 		}
 		return values
-	case "HKEYS", "HGETALL":
+	case "HGETALL":
 		var flat []any
 		for _, field := range slices.Sorted(maps.Keys(h)) {
-			if flat = append(flat, field); args[0] == "HGETALL" {
-				flat = append(flat, h[field])
-			}
+			flat = append(flat, field, h[field])
 		}
 		return flat
 	case "HSCAN": // key cursor COUNT n

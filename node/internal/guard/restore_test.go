@@ -278,7 +278,7 @@ func TestSourceThatFollowedACopyBetweenPagesIsNone(t *testing.T) {
 	}
 }
 
-// The member itself follows a copy of what it had been given by then: with the marking, and notes of the pages in it.
+// The member itself follows a copy of what it had by then, with the marking in it.
 func TestMemberThatFollowedACopyBetweenPagesIsNotMadeWhole(t *testing.T) {
 	crowded(t, 2, 10*page, func(t *testing.T, servers []*server, all []*client) {
 		servers[0].flush()

@@ -167,7 +167,7 @@ func (r *bRules) step(w *bWorld, yield func(step explore.Step, w bWorld), before
 					return false
 				}
 				*m = bMember{clk: p.byClock}
-				if p.takes("7") && counter > 0 { // fill.lua
+				if p.takes("7") && counter > 0 { // restore.lua
 					if m.counter = counter; p.byClock {
 						m.counter = max(m.counter, now)
 					}
