@@ -28,10 +28,10 @@ var (
 )
 
 // page is how many counters are read in one step, on which a source spends about a millisecond. part is how many are
-// written in one: all that plain locks have. The member spends some 20 ms on them, and does not vote yet.
+// written in one, on which the member spends some 5 ms: 150 kB, which must be there within StallTimeout also on a slow network.
 const (
 	page = 1000
-	part = slot.Count
+	part = 4096
 )
 
 var (

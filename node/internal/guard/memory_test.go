@@ -33,6 +33,7 @@ type server struct {
 	stolen map[uint16]bool      // slots that another master serves
 	calls  int                  // scripts executed
 	scans  int                  // pages that were read here
+	words  int                  // of the longest command
 
 	refuses  bool // looks, whatever they are
 	denies   bool // INFO, to scripts
@@ -158,6 +159,7 @@ func (s *server) do(args ...string) member.Reply {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.words = max(s.words, len(args))
 	key := args[1]
 	if args[0] == "EVAL" {
 		key = args[3]
