@@ -12,7 +12,8 @@ import (
 // A search of all schedules in which two clients restore one member, while counters rise, sources and the member forget or
 // follow a stale copy and are masters again, and q is raised. A client reads two buckets one after the other, and writes them in two
 // parts. What scripts and client do is written out in gWorld. A copy of a source is that of the beginning, and one of the member
-// is made at any time. The rules: docs/protocol.md, "Pages". The long search has no claim, so that both clients restore at a time.
+// is made at any time. Its replication id changes without a promotion, too, and is noted. The rules: docs/protocol.md, "Pages". The
+// long search has no claim, so that both clients restore at a time.
 
 // gData is what a copy of the member takes along.
 type gData struct {
@@ -50,7 +51,9 @@ type gWorld struct {
 	due        [2]int8 // what sources had when the quarantine ended
 	clients    [2]gClient
 
-	draws, faults, raises, copies int8
+	unnoted bool // its replication id has changed without a promotion
+
+	draws, faults, raises, copies, replicas int8
 }
 
 // gRules is what is taken out.
@@ -61,9 +64,10 @@ type gRules struct {
 	noLife    bool // nor at its replication id
 	noSrcLife bool // sources are known by their markings alone
 	noWaiting bool // pages are read in the quarantine
+	noAnswer  bool // a part that was refused is taken for written
 	noClaim   bool // not a rule of safety
 
-	faults, raises, copies int8
+	faults, raises, copies, replicas int8
 }
 
 func (w *gWorld) waits(r *gRules) bool { return !w.whole && (!w.quarantine || r.noWaiting) }
@@ -108,7 +112,19 @@ func (r *gRules) next(w *gWorld, yield func(explore.Step, gWorld)) {
 	}
 	if w.copied && w.copies > 0 && !w.whole && !w.quarantine {
 		try(explore.Say("the member follows its copy, and is a master again"), func(w *gWorld) bool {
-			w.copies, w.gData, w.life = w.copies-1, w.copy, w.life+1
+			w.copies, w.gData, w.life, w.unnoted = w.copies-1, w.copy, w.life+1, false
+			return true
+		})
+	}
+	if w.replicas > 0 && w.life == w.noted && !w.whole {
+		try(explore.Say("the member gets its first replica, and another replication id"), func(w *gWorld) bool {
+			w.replicas, w.life, w.unnoted = w.replicas-1, w.life+1, true
+			return true
+		})
+	}
+	if w.unnoted {
+		try(explore.Say("the replication id is noted"), func(w *gWorld) bool {
+			w.noted, w.unnoted = w.life, false
 			return true
 		})
 	}
@@ -167,7 +183,7 @@ func (r *gRules) next(w *gWorld, yield func(explore.Step, gWorld)) {
 func (w *gWorld) forgets() {
 	w.marks++
 	w.gData = gData{id: w.marks, q: w.q, noted: w.life}
-	w.quarantine = true
+	w.quarantine, w.unnoted = true, false
 }
 
 // sourceForgets marks a source.
@@ -222,11 +238,12 @@ func (r *gRules) client(w *gWorld, i int, try func(explore.Step, func(w *gWorld)
 	case !c.part:
 		try(explore.Say("client %d writes a part", i), func(w *gWorld) bool {
 			c := &w.clients[i]
-			if !w.is(c, r) {
+			switch c.part = true; {
+			case w.is(c, r):
+				w.has[0] = max(w.has[0], c.has[0])
+			case !r.noAnswer:
 				w.clients[i] = gClient{}
-				return true
 			}
-			w.has[0], c.part = max(w.has[0], c.has[0]), true
 			return true
 		})
 	default:
@@ -251,7 +268,7 @@ func gFirst() (w gWorld) {
 
 func (r *gRules) search() explore.Found[explore.Step] {
 	first := gFirst()
-	first.draws, first.faults, first.raises, first.copies = 1, r.faults, r.raises, r.copies
+	first.draws, first.faults, first.raises, first.copies, first.replicas = 1, r.faults, r.raises, r.copies, r.replicas
 	return (&explore.World[gWorld, explore.Step]{
 		Key: explore.Value[gWorld],
 		Next: func(w gWorld, yield func(explore.Step, gWorld, string) bool) {
@@ -269,6 +286,7 @@ func TestNoScheduleOfPagesLosesACounter(t *testing.T) {
 	follow := func(r gRules) gRules { r.copies = 1; return r }
 	searchPages(t, forget(gRules{}))
 	searchPages(t, follow(gRules{}))
+	searchPages(t, gRules{copies: 1, replicas: 1})
 	for name, rules := range map[string]gRules{
 		"the look at the sources behind the last page": forget(gRules{noLook: true}),
 		"the same, beside copies":                      follow(gRules{noLook: true}),
@@ -277,6 +295,7 @@ func TestNoScheduleOfPagesLosesACounter(t *testing.T) {
 		"the replication id of the member":             follow(gRules{noLife: true}),
 		"the replication ids of the sources":           follow(gRules{noSrcLife: true}),
 		"the wait for the end of the quarantine":       forget(gRules{noWaiting: true}),
+		"the answer to each part":                      {noAnswer: true, replicas: 1},
 	} {
 		f := rules.search()
 		require.Equal(t, "a counter is lost", f.Wrong, "without %s", name)
