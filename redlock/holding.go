@@ -3,6 +3,7 @@ package redlock
 import (
 	"time"
 
+	"github.com/redquorum/redquorum/clock"
 	"github.com/redquorum/redquorum/internal/memberset"
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/quorum"
@@ -236,6 +237,13 @@ func (h *hold) tokensLeft(now time.Time) (n int64, asking bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.open.Left(), h.open.asking(now, len(h.c.members))
+}
+
+// reserving reports whether a reservation is under way, or one that was booked is about to be submitted by another goroutine.
+func (h *hold) reserving(now, booked time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open.asking(now, len(h.c.members)) || clock.Until(booked, h.open.asked.sent) > 0
 }
 
 // reserveMore asks all members for further tokens, and whether anybody waits, unless that is under way or the term t of the lease is

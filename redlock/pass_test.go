@@ -181,13 +181,21 @@ func TestCallerWhoseContextHasEndedIsPassedOver(t *testing.T) {
 	}, Quiet)
 }
 
-// An attempt that comes while something that was kept is being given back does not ask before the release is submitted.
+// An attempt that comes while something that was kept is being given back does not ask before the release is submitted. A caller that
+// comes while a reservation is about to be submitted waits for its answers, and what was kept stays.
 func TestAttemptWaitsForTheReleaseOfWhatWasKept(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *Peer) {
-		m := p.Mutex("k", Keep(time.Second))
+		m := p.Mutex("k", Keep(5*time.Second))
 		require.NoError(t, rt.Must(m.Lock(t.Context()))(t).Unlock(t.Context()))
 		sh := sitesOf.of(p.Client).shard("k")
 		kept := rt.Under(&sh.mu, func() *tenure { return sh.m["k"].open[0] })
+		time.Sleep(contendedFor)
+		require.True(t, rt.Under(&sh.mu, func() bool { return kept.asksLocked(time.Now()) }))
+		waits := rt.Begin(func() (*Lease, error) { return m.Lock(t.Context()) })
+		synctest.Wait()
+		kept.reserve(false)
+		require.Equal(t, kept.lease.hold, waits.Get(t).hold)
+		require.NoError(t, waits.Value.Unlock(t.Context()))
 		rt.Locked(&sh.mu, kept.overLocked)
 		synctest.Wait() // what was asked before has arrived
 		asked := p.Count(script.Acquire)

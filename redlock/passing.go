@@ -213,11 +213,10 @@ func (t *tenure) settleLocked(now time.Time) (ends bool) {
 			t.passLocked(next, s)
 			return false
 		}
-		_, asking := t.lease.hold.tokensLeft(now)
 		if t.rests.IsZero() {
 			t.rests = now.Add(max(4*t.rtt, leastRest))
 		}
-		if rest := clock.Until(t.rests, now); asking && rest > 0 {
+		if clock.Until(t.rests, now) > 0 && t.lease.hold.reserving(now, t.asked) {
 			t.restLocked(t.rests, now)
 			return false
 		}
