@@ -376,14 +376,15 @@ func TestKeptLockIsValidForLongEnough(t *testing.T) {
 		require.NoError(t, l.Extend(t.Context(), time.Second))
 		unlock(t, l)
 		require.Equal(t, 1, counts.of("release"))
-		short := p.Mutex("s", redlock.AutoRenew(time.Second), redlock.Keep(time.Second))
+		short, read := p.Mutex("s", redlock.AutoRenew(time.Second), redlock.Keep(time.Second)), p.RWMutex("r", redlock.AutoRenew(time.Second), redlock.Keep(time.Second))
 		for range 2 {
-			unlock(t, rt.Must(short.Lock(t.Context()))(t))
+			unlock(t, rt.Must(short.Lock(t.Context()))(t), rt.Must(read.RLock(t.Context()))(t))
 			time.Sleep(10 * time.Millisecond)
 		}
 		p.Away()
 		time.Sleep(600 * time.Millisecond)
 		require.ErrorIs(t, rt.Err(short.TryLock(t.Context())), redlock.ErrNoQuorum)
+		require.ErrorIs(t, rt.Err(read.TryRLock(t.Context())), redlock.ErrNoQuorum)
 	}, redlock.Quiet)
 }
 

@@ -21,7 +21,7 @@ func (c *Client) share(ctx, in context.Context, w *want) (*Lease, result, error)
 		return c.byAttempts(ctx, in, w)
 	}
 	kind, ttl, sh := w.terms.kind, w.terms.ttl, sitesOf.of(c).shard(w.name)
-	for {
+	for asked := false; ; asked = true {
 		now := time.Now()
 		sh.mu.Lock()
 		var t *tenure
@@ -29,7 +29,7 @@ func (c *Client) share(ctx, in context.Context, w *want) (*Lease, result, error)
 			t = s.tenure(kind, ttl)
 		}
 		switch {
-		case t != nil && t.lease != nil && clock.Elapsed(t.seen, now) < c.cfg.Entry/3:
+		case t != nil && t.lease != nil && clock.Elapsed(t.seen, now) < c.cfg.Entry/3 && (asked || !t.kept || t.lasts(now)):
 			s := t.joinLocked(ctx, w.terms, now)
 			sh.mu.Unlock()
 			if l, ok := s.begin(now); ok {
