@@ -117,6 +117,19 @@ func TestKeptReadHoldIsJoinedWithoutACommand(t *testing.T) {
 	}, redlock.Quiet)
 }
 
+// Nobody else wants what a client refuses to itself.
+func TestLockIsKeptThoughTheClientWasRefusedIt(t *testing.T) {
+	redlock.Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *redlock.Peer) {
+		m, _, counts := keptBy(t, p)
+		l := rt.Must(m.Lock(t.Context()))(t)
+		require.ErrorIs(t, rt.Err(m.TryLock(t.Context())), redlock.ErrHeld)
+		time.Sleep(10 * time.Millisecond)
+		unlock(t, l)
+		unlock(t, rt.Must(m.TryLock(t.Context()))(t))
+		require.Equal(t, 1, counts.of("acquire"))
+	}, redlock.Quiet)
+}
+
 // What is kept costs a share each time.
 func TestKeepHitCostsAShare(t *testing.T) {
 	yes, p := threeYes(t)

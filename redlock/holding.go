@@ -32,7 +32,7 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 		h.terms.kind.heard(h, report{member: c.Index, limit: a.Limit})
 	}
 	if asked && a.N < 0 {
-		h.c.contended(h.terms.kind.line(h.name()), a.At, false)
+		h.c.refused(h.terms.kind.line(h.name()), a.At)
 	}
 	if late && (asked || r.Op == opClaim) && !h.ended.Load() {
 		h.raiseLate(c.Index)
