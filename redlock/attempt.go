@@ -33,7 +33,7 @@ func (c *Client) newAttempt(k script.Lock, t *terms, past wait.Past, in context.
 	if !c.inflight.enter() {
 		return nil
 	}
-	c.giveWay(t.kind.line(c.cfg.nameOf(k.Name)), t.kind)
+	c.giveWay(k.Name, t.kind)
 	a, room := newAttempt(len(c.members))
 	a.begin(c, k, t, room, past)
 	if in != nil {

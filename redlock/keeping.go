@@ -10,12 +10,13 @@ import (
 
 // What a client keeps after the last Unlock: docs/protocol/passing.md, "Keeping".
 
-// giveWay is called before an attempt asks members for a lock of a kind. What the client keeps of that name, and excludes it, is
-// released before. But if callers stand in line for that, it is theirs.
-func (c *Client) giveWay(name string, k *kind) {
+// giveWay is called before an attempt asks members for a lock of a kind, whose key is given. What the client keeps of that name, and
+// excludes it, is released before. But if callers stand in line for that, it is theirs.
+func (c *Client) giveWay(key string, k *kind) {
 	if sitesOf.of(c).kept.Load() == 0 {
 		return
 	}
+	name := k.line(c.cfg.nameOf(key))
 	sh := sitesOf.of(c).shard(name)
 	var ends, leaving []*tenure
 	sh.mu.Lock()

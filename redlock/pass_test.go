@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -219,5 +220,9 @@ func TestNothingIsKeptWherePushesAreNotHeard(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		require.NoError(t, rt.Must(c.Mutex("k", Keep(time.Second)).TryLock(t.Context()))(t).Unlock(t.Context()))
 		require.Equal(t, kept, c.Stats()[KindMutex].Kept)
+		if kept == 0 {
+			name := strings.Repeat("k", 100)
+			require.Zero(t, testing.AllocsPerRun(100, func() { c.giveWay(name, kindOf(KindSemaphore)) }), "who keeps nothing pays nothing")
+		}
 	}
 }
