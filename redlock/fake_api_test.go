@@ -377,6 +377,7 @@ func TestAdoptOfALeaseThatIsOverIsNoLoss(t *testing.T) {
 	}, redlock.WithConfig(redlock.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
 }
 
+// Cost: 3 s, of twenty outages that end.
 func TestErrorOfDoTellsWhetherTheFunctionHasRunAndTryDoSaysIt(t *testing.T) {
 	withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, p, q *caller) {
 		type run = func(fn func() error) (ran bool, err error)

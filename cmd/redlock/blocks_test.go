@@ -109,6 +109,7 @@ func (p *ofBlock) until(t *testing.T, is func() bool) {
 
 // Shell lines, crontabs and units of the documents run as they are written: in a shell, and in the little that cron and
 // systemd give to a job. The folder that stands for the machine, free ports and the addresses of members are ours.
+// Cost: 2 s, of a process for each line.
 func TestBlocksOfDocumentsRun(t *testing.T) {
 	t.Parallel()
 	unraced(t)

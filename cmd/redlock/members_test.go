@@ -135,6 +135,7 @@ func holdsLocks(t *testing.T, url string, names []string) {
 	assert.NotContains(t, succeed(t, "", with("ls")...), fmt.Sprintf("%q", names[0]), "a lock that was forced open is listed")
 }
 
+// Cost: 7 s, of the servers of a cluster and of a process for each command.
 func TestCommandsKnowAClusterAsAMember(t *testing.T) {
 	t.Parallel()
 	if err := redistest.Available(); err != nil {

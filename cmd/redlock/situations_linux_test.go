@@ -138,6 +138,7 @@ func afresh() {
 }
 
 // What happens to the lock, the command and what it started stands in the table, and each row has its case here.
+// Cost: 4 s, of a process or several for each row.
 func TestSignalsAndTerminals(t *testing.T) {
 	t.Parallel()
 	unraced(t)
