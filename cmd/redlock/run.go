@@ -154,7 +154,7 @@ func obtain[S section](ctx context.Context, w *waiting, m lock[S], patience, ttl
 	}
 	held, err := get(ctx)
 	if err != nil && patience > 0 && errors.Is(err, redlock.ErrHeld) && errors.Is(err, context.DeadlineExceeded) && w.elect == nil {
-		held, err = lastTry(context.WithoutCancel(ctx), m, err)
+		held, err = lastTry(context.WithoutCancel(ctx), m, fmt.Errorf("%w: --wait %s is over", err, w.wait))
 	}
 	if err != nil {
 		if notObtained(err) && !errors.As(context.Cause(ctx), new(signalError)) {
@@ -179,7 +179,7 @@ func lastTry[S section](ctx context.Context, m lock[S], waited error) (held S, _
 	case errors.As(err, &who) && len(who.Who) > 0:
 		return held, fmt.Errorf("%w: held by %s", waited, strings.Join(who.Who, ", "))
 	}
-	return held, waited
+	return held, fmt.Errorf("%w: redlock inspect shows who has it", waited)
 }
 
 // fill extends a section for ttl, if it is good for much less.
