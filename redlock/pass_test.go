@@ -81,7 +81,7 @@ func TestPassCostsAShareAndAPlace(t *testing.T) {
 		}
 		before := others.Load()
 		allocs := testing.AllocsPerRun(10_000, each) * 10_000
-		require.LessOrEqual(t, allocs/float64(10_000+others.Load()-before), 4.0, "for a lease, of both callers")
+		require.Less(t, allocs/float64(10_000+others.Load()-before), 4.5, "for a lease, of both callers; a reservation now and then has its own")
 	})
 }
 
