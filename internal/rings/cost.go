@@ -31,6 +31,9 @@ func cost(ctx context.Context, all []test, dear time.Duration, out io.Writer) er
 				cmd := exec.CommandContext(ctx, binary, "-test.run=^"+name+"$", "-test.timeout=20m")
 				cmd.Dir, cmd.Env = pkg, append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GOMEMLIMIT=3GiB")
 				err := cmd.Run()
+				if cmd.ProcessState == nil { // it was not started
+					return 0, err
+				}
 				return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
 			}
 			idle, err := took("")
