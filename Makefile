@@ -144,12 +144,30 @@ microbench: ## Run the micro-benchmarks
 
 # The suite of bench/: ARGS are its flags, see bench/README.md.
 .PHONY: bench
-bench: try-redis ## What redquorum has to reach, beside it, on servers it starts itself (about 2 minutes)
+bench: try-redis ## What redquorum has to reach, beside it, on servers it starts itself (about 3 minutes)
 	@cd bench && go run . $(ARGS)
 
 .PHONY: bench-full
 bench-full: try-redis ## The same with all workloads (hours; goes on where it was stopped)
 	@cd bench && go run . -full $(ARGS)
+
+# All entries in few repetitions, and in more those that the goals compare. It goes on where it was stopped; if its raw data
+# is complete, it measures nothing.
+reference = cd bench && go run . -out results/reference
+ours = floor,floor-mutex,floor-notify,floor-scripts,floor-standing,redquorum,redquorum-keep,redquorum-new
+peers = redsync-rueidis,rueidislock,etcd
+.PHONY: bench-reference
+bench-reference: try-redis ## The run that bench/results/reference has (three quarters of an hour; begin without its raw.jsonl)
+	@test -e bench/results/reference/raw.jsonl || rm -f bench/results/reference/*
+	@$(reference) -entries '*' -duration 300ms -reps 3 -workloads W1,W2,W3d
+	@$(reference) -entries '*' -duration 300ms -reps 3 -n 3 -workloads W20
+	@$(reference) -entries $(ours) -duration 300ms -reps 7 -workloads W1,W2,W3d
+	@$(reference) -entries $(ours),$(peers) -duration 300ms -reps 3 -workloads W3,W20
+	@$(reference) -entries $(ours) -duration 300ms -reps 1 -workloads W17,W18,W19
+	@$(reference) -full -entries floor,redquorum,redquorum-new -duration 300ms -reps 2 -workloads W8
+	@$(reference) -full -entries floor,redquorum -duration 500ms -reps 3 -n 5 -workloads W4,W5
+	@$(reference) -full -entries floor,redquorum -reps 1 -n 1,5 -workloads W6,W7
+	@$(reference) -full -entries $(ours),$(peers) -duration 300ms -reps 2 -workloads W3p,burst
 
 # MEMBERS are servers that run already; otherwise five are brought up in containers, and down again.
 .PHONY: bench-docker

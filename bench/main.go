@@ -54,7 +54,7 @@ func list(s string) (out []string) {
 }
 
 // short are the entries of a run that is not full: the floors, this library, and the peer that comes closest.
-const short = "floor,floor-mutex,floor-notify,floor-standing,redquorum,redquorum-keep,redsync-rueidis"
+const short = "floor,floor-mutex,floor-notify,floor-standing,redquorum,redquorum-keep,redquorum-new,redsync-rueidis"
 
 func run(args []string) error {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)

@@ -340,6 +340,7 @@ func Plan(s Scope) (cells []Cell) {
 			cells = append(cells, c)
 		}
 	}
+	asked := s.Full || len(s.Workloads) > 0 // and not the short run, whose long cells are of three members
 	for _, n := range s.Members {
 		add(Cell{Workload: "W1", Members: n, Callers: 1})
 		add(Cell{Workload: "W2", Members: n, Callers: 64})
@@ -348,7 +349,9 @@ func Plan(s Scope) (cells []Cell) {
 			add(Cell{Workload: "W2", Members: n, Callers: 64, Warm: 1000})
 		}
 		for _, w := range []string{"W3", "W3d"} {
-			add(Cell{Workload: w, Members: n, Callers: 8, HoldUS: 1000, Random: true})
+			if w != "W3" || asked {
+				add(Cell{Workload: w, Members: n, Callers: 8, HoldUS: 1000, Random: true})
+			}
 			if s.Full {
 				for _, callers := range []int{8, 64} {
 					add(Cell{Workload: w, Members: n, Callers: callers})
@@ -356,11 +359,13 @@ func Plan(s Scope) (cells []Cell) {
 				}
 			}
 		}
-		if s.Full || len(s.Workloads) > 0 {
+		if asked || n == 3 {
 			add(Cell{Workload: "W3", Members: n, Callers: 2})
 			if !s.Full { // or it is there
 				add(Cell{Workload: "W3", Members: n, Callers: 64})
 			}
+		}
+		if asked {
 			for _, us := range []int{0, 200, 5000} {
 				add(Cell{Workload: "W3", Members: n, Callers: 64, Clients: 8, HoldUS: us})
 			}
@@ -396,15 +401,17 @@ func Plan(s Scope) (cells []Cell) {
 			add(Cell{Workload: "W14", Members: n, Callers: 8, Ask: ask})
 		}
 		for _, callers := range []int{1, 8, 64, 512} {
-			if all := s.Full || len(s.Workloads) > 0; all || callers == 1 || callers == 64 {
+			if s.Full || callers == 1 || callers == 64 {
 				add(Cell{Workload: "W17", Members: n, Callers: callers})
-				if all || callers == 64 && n == 3 {
-					add(Cell{Workload: "W18", Members: n, Callers: callers})
-				}
+			}
+			if s.Full || callers == 64 && (asked || n == 3) {
+				add(Cell{Workload: "W18", Members: n, Callers: callers})
 			}
 		}
-		for _, clients := range []int{1, 2} {
-			add(Cell{Workload: "W20", Members: n, Callers: 1, Clients: clients, Ask: work.AskAgain})
+		if asked || n == 3 {
+			for _, clients := range []int{1, 2} {
+				add(Cell{Workload: "W20", Members: n, Callers: 1, Clients: clients, Ask: work.AskAgain})
+			}
 		}
 		if n == 1 {
 			add(Cell{Workload: "W19", Members: n, Count: 16})
@@ -434,7 +441,7 @@ func Plan(s Scope) (cells []Cell) {
 func (c Cell) Counts() bool { return slices.Contains([]string{"W17", "W18", "W19"}, c.Workload) }
 
 // Short are the workloads of a run that is not full.
-var Short = []string{"W1", "W2", "W3d", "W17", "W18", "W19"}
+var Short = []string{"W1", "W2", "W3", "W3d", "W17", "W18", "W19", "W20"}
 
 // Workloads are the names that Scope.Workloads accepts.
 var Workloads = []string{"W1", "W2", "W3", "W3d", "W3f", "W3p", "burst", "W4", "W5", "W6", "W7", "W8", "W9", "W9w", "W9r", "W9s", "W10", "W11", "W12", "W13", "W14", "W15", "W16", "W17", "W18", "W19", "W20"}

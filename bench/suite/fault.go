@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/redquorum/redquorum/bench/entry"
-	"github.com/redquorum/redquorum/bench/server"
 	"github.com/redquorum/redquorum/bench/work"
 )
 
@@ -33,7 +32,7 @@ func (r *runner) faultCell(ctx context.Context, cell Cell) error {
 }
 
 func (r *runner) strike(ctx context.Context, cell Cell, rep int, spec *entry.Spec) error {
-	set, err := server.StartRedis(ctx, cell.Members, true)
+	set, err := newSet(ctx, spec, cell.Members, true)
 	if err != nil {
 		return err
 	}

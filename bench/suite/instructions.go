@@ -67,7 +67,7 @@ func (r *runner) clientInstructions(ctx context.Context, cell Cell, rep int, spe
 
 // counted lets each caller work ops times under callgrind.
 func (r *runner) counted(ctx context.Context, cell Cell, spec *entry.Spec, ops int) (*entry.Callgrind, error) {
-	set, err := newSet(ctx, spec, cell.Members)
+	set, err := newSet(ctx, spec, cell.Members, false)
 	if err != nil {
 		return nil, err
 	}

@@ -140,7 +140,7 @@ func (r *runner) entries(cell Cell) (out []*entry.Spec) {
 		case r.missing[spec.Name] || !spec.Fits(cell.Members, cell.shape()):
 		case cell.Fault != "" && (spec.Kind != entry.Redis || cell.Rate > 0 && spec.Child != nil):
 		case cell.Workload == "W8" && spec.Name != "floor" && spec.Name != "floor-scripts" && !strings.HasPrefix(spec.Name, "redquorum"):
-		case spec.Name == "redquorum-new" && (r.Own != nil || cell.Fault != "" || !slices.Contains([]string{"W1", "W2", "W3d", "W8"}, cell.Workload)):
+		case spec.Name == "redquorum-new" && (r.Own != nil || cell.Callers > 64 || !slices.Contains([]string{"W1", "W2", "W8"}, cell.Workload)):
 		case cell.Counts() && spec.Name != "redquorum" && spec.Name != "floor":
 		case cell.Workload == "W15" && spec.Name != "redquorum" && (spec.Name != "floor" || cell.Scale == ScaleHeld):
 		case r.Own != nil && spec.Kind != entry.Redis:
@@ -217,9 +217,9 @@ func (r *runner) renewed(spec *entry.Spec) bool {
 	return spec.Kind == entry.Redis && spec.Child == nil && r.Own == nil
 }
 
-// newSet starts new servers for one slice.
-func newSet(ctx context.Context, spec *entry.Spec, n int) (server.Set, error) {
-	s, err := server.StartRedis(ctx, n, false)
+// newSet starts new servers for one slice, or for the phases of a fault.
+func newSet(ctx context.Context, spec *entry.Spec, n int, faults bool) (*server.RedisSet, error) {
+	s, err := server.StartRedis(ctx, n, faults)
 	if err != nil {
 		return nil, err
 	}
@@ -366,7 +366,7 @@ func (r *runner) once(ctx context.Context, cell Cell, rep int, spec *entry.Spec,
 		return r.write(r.memberInstructions(ctx, cell, rep, spec))
 	}
 	if r.renewed(spec) {
-		set, err := newSet(ctx, spec, cell.Members)
+		set, err := newSet(ctx, spec, cell.Members, false)
 		if err != nil {
 			return err
 		}
