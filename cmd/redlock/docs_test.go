@@ -76,6 +76,9 @@ func textsOf(t *testing.T) map[string]string {
 	t.Helper()
 	sources := map[string]string{}
 	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "node_modules" {
+			return filepath.SkipDir
+		}
 		if err != nil || d.IsDir() {
 			return err
 		}

@@ -31,6 +31,9 @@ var (
 // All returns the blocks of all documents below root, in the order of their paths.
 func All(root string) (all []Block, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "node_modules" { // documents of others
+			return filepath.SkipDir
+		}
 		if err != nil || d.IsDir() || filepath.Ext(path) != ".md" {
 			return err
 		}
