@@ -324,6 +324,17 @@ func TestSetOfContainersThatDoesNotStartNamesTheImagesOfThisMachine(t *testing.T
 	}
 }
 
+// A shell that had the set with TLS has none of its certificates with the next set: redlock would refuse them.
+func TestSetOfContainersWithoutTLSTakesBackTheCertificatesOfTheOneBefore(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\n"), 0o755))
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", `eval "$(docker/set up sentinel)"; env | grep ^REDLOCK`)
+	cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "REDLOCK_TLS_CA=a", "REDLOCK_TLS_CERT=b", "REDLOCK_TLS_KEY=c")
+	left, err := cmd.Output()
+	require.NoError(t, err)
+	require.Equal(t, "REDLOCK_MEMBERS=redis-sentinel://127.0.0.1:7211,127.0.0.1:7212,127.0.0.1:7213/locks\n", string(left))
+}
+
 // The README names the oldest Go that every published module takes, and the one that a checkout needs. Continuous
 // integration vets the modules with the oldest, and for the systems that the README names.
 func TestReadmeSaysWhichGoAndWhichSystems(t *testing.T) {
