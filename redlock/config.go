@@ -234,7 +234,7 @@ func (c Config) validate() error {
 	bad := func(format string, args ...any) {
 		all = append(all, badInput("config", format, args...))
 	}
-	if err := checkTTL(c.TTL, c); err != nil {
+	if err := checkTTL(c.TTL, &c); err != nil {
 		bad("TTL: %v", err)
 	}
 	if c.MaxTTL < 0 {
@@ -281,7 +281,7 @@ func (c Config) validate() error {
 }
 
 // checkTTL explains why a TTL cannot work.
-func checkTTL(ttl time.Duration, c Config) error {
+func checkTTL(ttl time.Duration, c *Config) error {
 	switch {
 	case ttl <= 0:
 		return fmt.Errorf("%v is not positive", ttl)
@@ -304,7 +304,7 @@ func checkMembers(n int) error {
 }
 
 // checkName explains why no lock can have this name.
-func checkName(name string, c Config) error {
+func checkName(name string, c *Config) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("the name of a lock must not be empty")

@@ -159,7 +159,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 
 // checkTTL explains why the lease cannot be extended by ttl.
 func (l *lease) checkTTL(ttl time.Duration) error {
-	if err := checkTTL(ttl, l.c.cfg); err != nil {
+	if err := checkTTL(ttl, &l.c.cfg); err != nil {
 		return badInput("extend "+printable.Quote(l.key), "TTL: %v", err)
 	}
 	return nil

@@ -213,14 +213,14 @@ func (c *Client) adopt(ctx context.Context, h Handoff, anew bool) (*Lease, error
 	}
 	name, err := c.cfg.own(h.key)
 	if err == nil {
-		err = checkName(name, c.cfg)
+		err = checkName(name, &c.cfg)
 	}
 	if err != nil {
 		return nil, badInput("adopt", "%v", err)
 	}
 	longest := max(h.terms.ttl, c.cfg.MaxTTL) // members may keep a vote for so long: its owner may have extended it
 	h.terms.ttl = min(h.terms.ttl, c.cfg.MaxTTL)
-	if err := checkTTL(h.terms.ttl, c.cfg); err != nil {
+	if err := checkTTL(h.terms.ttl, &c.cfg); err != nil {
 		return nil, badInput("adopt", "TTL: %v", err)
 	}
 	if err := h.terms.kind.within(&c.cfg); err != nil {

@@ -28,10 +28,10 @@ func (c *Client) check(ctx context.Context, op, name string, ttl time.Duration) 
 	if c == nil { // the zero Mutex, or the like
 		return badInput(op, "a lock of no client: make it with Client.Mutex or the like")
 	}
-	if err := checkName(name, c.cfg); err != nil {
+	if err := checkName(name, &c.cfg); err != nil {
 		return badInput(op, "%v", err)
 	}
-	if err := checkTTL(ttl, c.cfg); err != nil {
+	if err := checkTTL(ttl, &c.cfg); err != nil {
 		return badInput(op, "TTL: %v", err)
 	}
 	if c.isClosed() {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redquorum/redquorum/internal/faketime"
 	"github.com/redquorum/redquorum/internal/redistest"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/member"
@@ -225,4 +226,25 @@ func TestNothingIsKeptWherePushesAreNotHeard(t *testing.T) {
 			require.Zero(t, testing.AllocsPerRun(100, func() { c.giveWay(name, kindOf(KindSemaphore)) }), "who keeps nothing pays nothing")
 		}
 	}
+}
+
+// It is asked again whether pushes are heard, once in the time for which a lock is kept.
+func TestLockThatIsKeptBeyondPushesIsGivenUpThoughItIsUsed(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
+		members := []*Yes{{}, {}, {}}
+		c := rt.Must(New([]member.Member{members[0], members[1], members[2]}))(t)
+		defer func() { _ = c.Close() }()
+		uses := func() {
+			for range 4 {
+				time.Sleep(600 * time.Millisecond)
+				require.NoError(t, rt.Must(c.Mutex("k", Keep(time.Second)).Lock(t.Context()))(t).Unlock(t.Context()))
+			}
+		}
+		uses()
+		require.Equal(t, 1, members[0].Called(script.Acquire))
+		synctest.Wait()
+		members[0].deaf, members[1].deaf = true, true
+		uses()
+		require.Equal(t, 0, c.Stats()[KindMutex].Kept)
+	})
 }

@@ -232,7 +232,7 @@ func (t *tenure) settleLocked(now time.Time) (ends bool) {
 
 // nextLocked is the first in line to whom the tenure may be passed, nil if there is none.
 func (t *tenure) nextLocked(now time.Time) *place {
-	if t.site == nil || t.site.busy > 0 || t.c.isClosed() || !t.lasts(now) {
+	if t.site == nil || len(t.site.places) == 0 || t.site.busy > 0 || t.c.isClosed() || !t.lasts(now) {
 		return nil
 	}
 	for _, p := range t.site.places {
@@ -253,7 +253,7 @@ func (t *tenure) lasts(now time.Time) bool {
 	l := t.lease
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.term.Held(now) && clock.Until(l.term.Until(), now) >= min(t.ttl, t.c.cfg.Entry)/2
+	return l.term.Err() == nil && clock.Until(l.term.Until(), now) >= min(t.ttl, t.c.cfg.Entry)/2
 }
 
 // nextShareLocked makes the next lease, if members have said lately that nobody waits, and a token is left.
@@ -311,6 +311,7 @@ func (t *tenure) restLocked(until, now time.Time) {
 func (t *tenure) wake() {
 	t.shard.mu.Lock()
 	t.wakes = time.Time{}
+	t.heard.Store(false)
 	t.shard.mu.Unlock()
 	t.settle()
 }

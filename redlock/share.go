@@ -108,21 +108,23 @@ func (s *share) extend(ctx context.Context, _ *lease, ttl time.Duration) error {
 	return err
 }
 
-// hears reports whether the pushes of a majority are heard.
-func (c *Client) hears(slot uint16) bool {
-	n := 0
+// hears reports whether the pushes of a majority are heard, so that a recall would be. It is asked when a hold comes to be kept, and
+// again after each look at it (wake), that is, once in the time for which it is kept. So long a waiter waits whose pushes are lost.
+func (t *tenure) hears() bool {
+	c, n := t.c, 0
 	for i := 0; i < len(c.members) && n < c.need; i++ {
-		if st := c.stateOf(i, slot); st.Votes && st.Inbox {
+		if st := c.stateOf(i, t.lease.hold.wire.Slot()); st.Votes && st.Inbox {
 			n++
 		}
 	}
+	t.heard.Store(n >= c.need)
 	return n >= c.need
 }
 
 // ended implements bond. The last share ends the lease of the tenure, unless it is passed on.
 func (s *share) ended(_ *lease, err error, _ core.Ended) debt {
 	t, stay := s.of, time.Duration(0)
-	if s.stay > 0 && s.c.hears(s.hold.wire.Slot()) {
+	if s.stay > 0 && (t.heard.Load() || t.hears()) {
 		stay = s.stay
 	}
 	t.shard.mu.Lock()
@@ -138,7 +140,7 @@ func (s *share) ended(_ *lease, err error, _ core.Ended) debt {
 	s.at = -1
 	last, asks := end == 0, false
 	if last && err == ErrReleased && (t.kind.passes || stay > 0) {
-		now := time.Now()
+		now := s.term.Ended()
 		t.end = now.Add(stay)
 		last = t.settleLocked(now)
 		asks = !last && t.asksLocked(now)

@@ -57,6 +57,8 @@ type stays struct {
 	end  time.Time     // when it is given up; zero: as soon as it has no share
 	kept bool          // it has no share, and is counted
 	left chan struct{} // closed when its release is submitted; nil: it is not being given up
+
+	heard atomic.Bool // a recall would be, as was asked when it last came to be kept after a look at it: see hears
 }
 
 // share is the part of one caller in a tenure: its lease.
