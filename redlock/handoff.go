@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -113,15 +112,13 @@ func (h Handoff) Kind() Kind {
 // Token returns the fencing token.
 func (h Handoff) Token() uint64 { return h.token }
 
-func (h Handoff) String() string {
-	return fmt.Sprintf(shownHandoff+"%s (%s, token %d)", printable.Quote(h.key), h.Kind(), h.token)
+// Format prints the key, kind and token, the same with every verb of fmt.
+func (h Handoff) Format(f fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(f, shownHandoff+"%s (%s, token %d)", printable.Quote(h.key), h.Kind(), h.token)
 }
 
-// Format prints the same with every verb of fmt.
-func (h Handoff) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, h.String()) }
-
 // MarshalText prints the same in JSON, in slog and in other encodings. It cannot be read back: Secret can.
-func (h Handoff) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+func (h Handoff) MarshalText() ([]byte, error) { return fmt.Append(nil, h), nil }
 
 // Handoff stops looking after the lease without releasing it: its context ends with ErrHandedOff,
 // and the client sends no more renewals. The members keep the lease for what is left of its TTL. If

@@ -228,6 +228,26 @@ func TestNothingIsKeptWherePushesAreNotHeard(t *testing.T) {
 	}
 }
 
+// Several members push, and what is in use is not called back.
+func TestRecallOfAKeptLockIsCountedOnce(t *testing.T) {
+	c := Agreed(t, &Yes{})
+	for _, kept := range []int{0, 1} {
+		l := rt.Must(c.Mutex("k", Keep(time.Second)).Lock(t.Context()))(t)
+		of := l.bond.(*share).of
+		if kept > 0 {
+			require.NoError(t, l.Unlock(t.Context()))
+		}
+		of.shard.mu.Lock()
+		of.recallLocked(l.hold)
+		of.recallLocked(l.hold)
+		of.shard.mu.Unlock()
+		require.Equal(t, kept, c.Stats()[KindMutex].Recalled)
+		if of.settle(); kept == 0 {
+			require.NoError(t, l.Unlock(t.Context()))
+		}
+	}
+}
+
 // It is asked again whether pushes are heard, once in the time for which a lock is kept.
 func TestLockThatIsKeptBeyondPushesIsGivenUpThoughItIsUsed(t *testing.T) {
 	faketime.Test(t, func(t *testing.T) {

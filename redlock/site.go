@@ -26,9 +26,10 @@ type sites struct {
 
 // siteShard guards its sites, and the places and the tenures there.
 type siteShard struct {
-	mu    sync.Mutex
-	m     map[string]*site
-	spare *site // one that is used again: a name that nobody else wants costs no memory
+	mu       sync.Mutex
+	m        map[string]*site
+	spare    *site         // one that is used again: a name that nobody else wants costs no memory
+	recalled map[*kind]int // tenures that were, while they were kept
 }
 
 // site is that of one name.

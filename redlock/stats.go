@@ -7,10 +7,11 @@ import (
 
 // Stats describes what a client has of one kind of lock, at one moment.
 type Stats struct {
-	Held    int       // leases that are held, perhaps without those whose renewal has just begun
-	Oldest  time.Time // when the oldest of them was granted; zero if there is none
-	Kept    int       // locks that are kept without a lease: see Keep
-	Waiting int       // callers of Lock that were refused and are waiting
+	Held     int       // leases that are held, perhaps without those whose renewal has just begun
+	Oldest   time.Time // when the oldest of them was granted; zero if there is none
+	Kept     int       // locks that are kept without a lease: see Keep
+	Recalled int       // kept locks that were given up since Open because another client waited
+	Waiting  int       // callers of Lock that were refused and are waiting
 }
 
 // Stats counts all leases and waiters of this client, by kind of lock. It looks at every lease, so
@@ -35,6 +36,17 @@ func (c *Client) Stats() map[Kind]Stats {
 			s.Kept++
 		}
 		all[k] = s
+	}
+	shards := &sitesOf.of(c).shards
+	for i := range shards {
+		sh := &shards[i]
+		sh.mu.Lock()
+		for k, n := range sh.recalled {
+			s := all[k.name]
+			s.Recalled += n
+			all[k.name] = s
+		}
+		sh.mu.Unlock()
 	}
 	for _, a := range waitingOf.of(c).values() {
 		s := all[a.terms.kind.name]

@@ -127,6 +127,12 @@ func (t *tenure) usedLocked() {
 
 // recallLocked books that another owner waits behind the hold.
 func (t *tenure) recallLocked(h *hold) {
+	if sh := t.shard; t.kept && t.site != nil { // once, and not behind what the client itself has given up
+		if sh.recalled == nil {
+			sh.recalled = make(map[*kind]int)
+		}
+		sh.recalled[t.kind]++
+	}
 	if t.recalled = h; t.lease != nil {
 		t.closeLocked()
 	}

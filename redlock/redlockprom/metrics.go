@@ -62,7 +62,7 @@ type Metrics struct {
 	build       prometheus.Gauge
 	all         []prometheus.Collector
 
-	held, kept, oldest, waiters, up, voting, silent, offset *prometheus.Desc
+	held, kept, recalled, oldest, waiters, up, voting, silent, offset *prometheus.Desc
 
 	mu     sync.Mutex
 	client *redlock.Client
@@ -126,6 +126,7 @@ func New(opts ...Option) *Metrics {
 	m.all = append(m.all, m.build)
 	m.held = prometheus.NewDesc("redlock_held", "Leases that are held.", []string{"kind"}, nil)
 	m.kept = prometheus.NewDesc("redlock_kept", "Locks that are kept without a lease.", []string{"kind"}, nil)
+	m.recalled = prometheus.NewDesc("redlock_kept_recalled_total", "Kept locks that were given up because another client waited.", []string{"kind"}, nil)
 	m.oldest = prometheus.NewDesc("redlock_oldest_held_seconds", "Age of the oldest lease that is held, 0 if there is none.", []string{"kind"}, nil)
 	m.waiters = prometheus.NewDesc("redlock_waiters", "Callers of Lock that are waiting.", []string{"kind"}, nil)
 	m.up = prometheus.NewDesc("redlock_member_up", "1 while the member can be reached.", []string{"member"}, nil)
@@ -200,7 +201,7 @@ func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.all {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.held, m.kept, m.oldest, m.waiters, m.up, m.voting, m.silent, m.offset} {
+	for _, d := range []*prometheus.Desc{m.held, m.kept, m.recalled, m.oldest, m.waiters, m.up, m.voting, m.silent, m.offset} {
 		ch <- d
 	}
 }
@@ -222,6 +223,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for kind, s := range client.Stats() {
 		gauge(m.held, float64(s.Held), string(kind))
 		gauge(m.kept, float64(s.Kept), string(kind))
+		ch <- prometheus.MustNewConstMetric(m.recalled, prometheus.CounterValue, float64(s.Recalled), string(kind))
 		age := 0.0
 		if !s.Oldest.IsZero() {
 			age = time.Since(s.Oldest).Seconds()

@@ -157,6 +157,9 @@ redlock_held{kind="mutex"} 1
 # HELP redlock_kept Locks that are kept without a lease.
 # TYPE redlock_kept gauge
 redlock_kept{kind="mutex"} 0
+# HELP redlock_kept_recalled_total Kept locks that were given up because another client waited.
+# TYPE redlock_kept_recalled_total counter
+redlock_kept_recalled_total{kind="mutex"} 0
 # HELP redlock_kept_used_total Grants of a lock that the client had kept.
 # TYPE redlock_kept_used_total counter
 redlock_kept_used_total{kind="mutex"} 1
