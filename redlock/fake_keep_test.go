@@ -360,6 +360,11 @@ func TestMembersAreAskedWhetherAnybodyWaitsForAKeptLock(t *testing.T) {
 				if row.try {
 					get = m.TryLock
 				}
+				if row.try {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond)
+					require.ErrorIs(t, rt.Err(m.TryLock(ctx)), context.DeadlineExceeded)
+					cancel()
+				}
 				waits := later(t.Context(), get)
 				synctest.Wait()
 				if row.try {

@@ -139,6 +139,9 @@ func (c *Client) byAttempts(ctx, in context.Context, w *want) (*Lease, result, e
 
 // atOnce gets a lock by an attempt that does not wait, and perhaps by one more.
 func (c *Client) atOnce(ctx, in context.Context, w *want) (*Lease, result, error) {
+	if err := ctx.Err(); err != nil { // it has waited for answers about what is kept, which stays
+		return nil, result{}, &keyError{op: w.op, key: w.name, err: err}
+	}
 	once := retry{began: time.Now()}
 	l, res, err := c.attempts(ctx, in, w, wait.Past{Start: wait.TryOnce})
 	for err != nil && c.comesBack(ctx, w.slot(&c.cfg), err, &once) {

@@ -228,6 +228,14 @@ func TestNothingIsKeptWherePushesAreNotHeard(t *testing.T) {
 	}
 }
 
+func TestNameForgetsWhatAnotherHadNoTokensFor(t *testing.T) {
+	var sh siteShard
+	s := sh.site("k")
+	s.shut = time.Now()
+	sh.forget("k", s)
+	require.Zero(t, sh.site("other").shut)
+}
+
 // Several members push, and what is in use is not called back.
 func TestRecallOfAKeptLockIsCountedOnce(t *testing.T) {
 	c := Agreed(t, &Yes{})

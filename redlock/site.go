@@ -146,7 +146,7 @@ func (sh *siteShard) forget(name string, s *site) {
 		return
 	}
 	delete(sh.m, name)
-	if cap(s.places) <= keepPlaces {
+	if s.shut = (time.Time{}); cap(s.places) <= keepPlaces {
 		sh.spare = s
 	}
 }
