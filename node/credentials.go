@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 )
 
 // CredentialsError says that there was nothing to authenticate a connection with: Config.Credentials
@@ -68,6 +69,7 @@ type credentials struct {
 
 // provided asks Config.Credentials.
 func (c *Config) provided(ctx context.Context) (user, password string, err error) {
+	began := time.Now()
 	got, returned := within(ctx, c.grace(), func() (r credentials) {
 		r.user, r.password, r.err = c.Credentials(ctx)
 		return r
@@ -83,6 +85,9 @@ func (c *Config) provided(ctx context.Context) (user, password string, err error
 		err = errors.New("it returned no password")
 	default:
 		return got.user, got.password, nil
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w (after %v)", err, time.Since(began).Round(time.Millisecond))
 	}
 	return "", "", fmt.Errorf("Config.Credentials: %w", err)
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -58,7 +59,7 @@ func (d *dialer) dial(ctx context.Context, addr string) (*link, error) {
 		if l.socket != nil {
 			_ = l.socket.Close()
 		}
-		err = withoutSecrets(err, password)
+		err = withoutSecrets(err, password, context.Cause(ctx))
 		if d.cfg.DB != 0 { // SELECT is what other servers do not know
 			err = Expect(ctx, d.one(l.addr), d.expected(), err)
 		}
@@ -85,6 +86,9 @@ func (d *dialer) open(ctx context.Context, l *link) (net.Conn, error) {
 	dial, cancel := context.WithTimeout(ctx, d.cfg.DialTimeout)
 	socket, err := d.socket(dial, l.addr)
 	cancel()
+	if err == context.DeadlineExceeded { // a Dialer of the user's may say no more than that
+		err = fmt.Errorf("no connection to %s within %v: %w", l.addr, d.cfg.DialTimeout, err)
+	}
 	if err != nil {
 		return nil, &dialError{"", err}
 	}
@@ -116,8 +120,8 @@ func (d *dialer) open(ctx context.Context, l *link) (net.Conn, error) {
 }
 
 // withoutSecrets keeps of an error of radix's Dial what can be relied on to hold no secret. The
-// server may repeat what it was sent with AUTH, in an error or as anything else.
-func withoutSecrets(err error, password string) error {
+// server may repeat what it was sent with AUTH, in an error or as anything else. late is why there was no more time.
+func withoutSecrets(err error, password string, late error) error {
 	var simple resp3.SimpleError
 	var blob resp3.BlobError
 	var ours *dialError
@@ -130,7 +134,7 @@ func withoutSecrets(err error, password string) error {
 	case errors.As(err, &blob):
 		return withhold(classify(string(blob.B)), password)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the server accepts connections, and did not answer AUTH or SELECT in time (DialTimeout): %w", context.DeadlineExceeded)
+		return fmt.Errorf("the server accepts connections, and did not answer AUTH or SELECT in time (DialTimeout): %w", cmp.Or(late, context.DeadlineExceeded))
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("AUTH or SELECT: %w", context.Canceled)
 	case errors.As(err, &network):

@@ -88,7 +88,7 @@ func listsNobody(c *member.Call) bool {
 func (n *Node) kill(ctx context.Context, s *session, id int64) error {
 	calls, err := s.Ask(ctx, [][]byte{resp.Command("CLIENT", "KILL", "ID", strconv.FormatInt(id, 10))})
 	if err != nil {
-		return fmt.Errorf("handshake: %w", err)
+		return fmt.Errorf("CLIENT KILL: %w", err)
 	}
 	c := &calls[0]
 	refused, _ := c.Err.(*member.ReplyError)

@@ -388,9 +388,13 @@ func TestSilentServerFailsTheHandshakeInTime(t *testing.T) {
 			time.Sleep(300*time.Millisecond + 49*time.Millisecond)
 			synctest.Wait()
 			rt.Says(t, n.State().Err, context.DeadlineExceeded, "accepts connections")
+			rt.Says(t, n.State().Err, context.DeadlineExceeded, "no answer within 300ms")
+			require.NotContains(t, n.State().Err.Error(), "deadline", "it would say neither what was asked nor for how long")
 			require.Len(t, f.dialled(), 1)
 			time.Sleep(2 * time.Millisecond)
 			require.Len(t, f.dialled(), 2)
+			_, err := Query(t.Context(), Config{Addr: "a:1", Dialer: f, DialTimeout: time.Second}, resp.Command("CLUSTER", "SHARDS"))
+			require.EqualError(t, err, "a:1: no answer to CLUSTER SHARDS within 1s")
 		}))
 	}
 }

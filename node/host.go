@@ -66,7 +66,7 @@ func (s *session) Ask(ctx context.Context, cmds [][]byte) ([]member.Call, error)
 	select {
 	case <-w.done:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	}
 	for i, c := range all {
 		if c.Outcome != member.Answered && c.Outcome != member.Refused {

@@ -24,7 +24,7 @@ func (n *Node) greet(introduce func(context.Context, *session) error) (*session,
 
 // shake is greet at an address. spent is how much of the patience has passed.
 func (n *Node) shake(addr string, spent time.Duration, introduce func(context.Context, *session) error) (*session, error) {
-	ctx, cancel := context.WithTimeout(n.ctx, patience(n.slow, n.cfg.DialTimeout)-spent)
+	ctx, cancel := resp.Within(n.ctx, patience(n.slow, n.cfg.DialTimeout)-spent, "")
 	defer cancel()
 	l, err := n.dial(ctx, addr)
 	if err != nil {
@@ -143,7 +143,7 @@ func (n *Node) load(ctx context.Context, s *session, calls []member.Call) error 
 	}
 	calls, err := s.Ask(ctx, cmds)
 	if err != nil {
-		return fmt.Errorf("handshake: %w", err)
+		return fmt.Errorf("SCRIPT LOAD: %w", err)
 	}
 	return n.loaded(calls)
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/redquorum/redquorum/internal/resp"
 	"github.com/redquorum/redquorum/member"
 )
 
@@ -21,7 +23,7 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]member.Reply, error
 	}
 	var d dialer
 	d.to(c, c.Addr)
-	whole := ctx
+	whole, asked, began := ctx, 0, time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.DialTimeout)
 	defer cancel()
 	l, err := d.dial(ctx, c.Addr)
@@ -40,14 +42,14 @@ func Query(ctx context.Context, c Config, cmds ...[]byte) ([]member.Reply, error
 		if failed != nil {
 			return
 		}
-		for i := range replies {
-			if failed = readReply(br, &replies[i], 0); failed != nil {
+		for ; asked < len(replies); asked++ {
+			if failed = readReply(br, &replies[asked], 0); failed != nil {
 				return
 			}
 		}
 	})
 	if failed != nil && ctx.Err() != nil {
-		failed = ctx.Err()
+		failed = resp.Silence(ctx, cmds[min(asked, len(cmds)-1)], began)
 	}
 	if failed != nil {
 		return nil, fmt.Errorf("%s: %w", c.Addr, d.unlessTLS(whole, c.Addr, failed))

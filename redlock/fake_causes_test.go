@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -100,6 +101,8 @@ func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 			"Extend":  func() error { return l.Extend(t.Context(), 30*time.Second) },
 			"Adopt":   func() error { return errOfAdopt(t.Context(), p, h) },
 			"Limit":   func() error { _, err := p.Semaphore("s", 2).Limit(t.Context()); return err },
+			"Latch":   func() error { _, err := p.Latch("l", 2).Remaining(t.Context()); return err },
+			"Inspect": func() error { in, err := p.Inspect(t.Context(), "k"); return errors.Join(err, in.Members[0].Err) },
 			"Lock": func() error {
 				ctx := rt.Within(t, 600*time.Millisecond)
 				_, err := p.Mutex("k").Lock(ctx)
@@ -107,7 +110,9 @@ func TestErrorNamesTheTimeThatASilentMemberHad(t *testing.T) {
 			},
 		}
 		for call, f := range calls {
-			require.ErrorContains(t, f(), ": no answer within 200ms (MemberTimeout)", call)
+			err := f()
+			require.ErrorContains(t, err, ": no answer within 200ms (MemberTimeout)", call)
+			require.Equal(t, call == "Lock", errors.Is(err, context.DeadlineExceeded), "%s: that of the caller alone", call)
 			time.Sleep(5 * time.Second)
 		}
 		rt.Says(t, l.Unlock(t.Context()), redlock.ErrInDoubt, "no answer within 200ms (MemberTimeout)")

@@ -378,9 +378,9 @@ func (r *latchRound) pushed(i int, n script.News, from member.State, _ time.Time
 
 // ask puts one command to one member, and waits for at most Config.MemberTimeout.
 func (r *latchRound) ask(ctx context.Context, i int, cmd member.Command) (member.Reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.c.cfg.MemberTimeout)
+	ctx, cancel := r.c.within(ctx)
 	defer cancel()
-	return member.Ask(ctx, r.c.members[i], cmd)
+	return askOne(ctx, r.c.members[i], cmd)
 }
 
 // What callers ask of a latch, as errors and the tracer name it.

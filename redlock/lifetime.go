@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -87,7 +88,7 @@ func (c *Client) close() {
 	defer c.cfg.callbacks.hush(hushed)
 	last, stopCut := context.WithTimeout(hushed, closeWithin+cutWithin)
 	defer stopCut()
-	ctx, end := context.WithTimeout(last, closeWithin)
+	ctx, end := context.WithTimeoutCause(last, closeWithin, fmt.Errorf("it had %v", closeWithin))
 	defer end()
 	c.inflight.end()
 	close(c.closed)

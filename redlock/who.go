@@ -153,14 +153,14 @@ func (c *Client) askAll(ctx context.Context, cmd member.Command, report func(i i
 
 // askUntil is askAll until report has enough. What members answer later is not reported.
 func (c *Client) askUntil(ctx context.Context, cmd member.Command, report func(i int, r member.Reply, err error) (enough bool)) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.MemberTimeout)
+	ctx, cancel := c.within(ctx)
 	defer cancel()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	enough := false
 	for i, m := range c.members {
 		wg.Go(func() {
-			r, err := member.Ask(ctx, m, cmd)
+			r, err := askOne(ctx, m, cmd)
 			mu.Lock()
 			defer mu.Unlock()
 			if enough = enough || report(i, r, err); enough {
@@ -169,4 +169,19 @@ func (c *Client) askUntil(ctx context.Context, cmd member.Command, report func(i
 		})
 	}
 	wg.Wait()
+}
+
+// within bounds a question to members that is not waited for longer than for a member.
+func (c *Client) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.cfg.MemberTimeout, &silentError{within: c.cfg.MemberTimeout})
+}
+
+// askOne is member.Ask within such a bound: an answer that does not come by then is the member's fault. The end of the caller's own
+// context is not.
+func askOne(ctx context.Context, m member.Member, cmd member.Command) (member.Reply, error) {
+	r, err := member.Ask(ctx, m, cmd)
+	if late, ok := context.Cause(ctx).(*silentError); ok && errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%s: %w", m.Name(), late)
+	}
+	return r, err
 }

@@ -1,4 +1,4 @@
-// Package resp encodes Redis commands. It has the few append functions that node, redlock and the
+// Package resp encodes Redis commands, and says which had no answer. It has the few append functions that node, redlock and the
 // test members share. Field reads a line of the answer to INFO.
 package resp
 

@@ -71,7 +71,7 @@ func (w *restoring) pause(err error, ping time.Duration) time.Duration {
 // next one, up to four times Terms.Patience: a member that answers thousands of clients would otherwise never admit one.
 func (s *Seat) askOn(on Session, cmd []byte) ([]member.Call, error) {
 	slow := s.slow.Load()
-	ctx, cancel := context.WithTimeout(s.host.Context(), s.terms.Patience<<slow)
+	ctx, cancel := resp.Within(s.host.Context(), s.terms.Patience<<slow, resp.Name(cmd))
 	defer cancel()
 	calls, err := on.Ask(ctx, [][]byte{cmd})
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -85,7 +85,7 @@ func (s *Seat) askOn(on Session, cmd []byte) ([]member.Call, error) {
 // ask puts one command to a member. It is given twice the time after each answer that did not come in
 // time, up to 32 times Terms.Patience.
 func (s *Seat) ask(ctx context.Context, w *restoring, of *Seat, cmd []byte) (member.Reply, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.terms.Patience<<w.slow)
+	ctx, cancel := resp.Within(ctx, s.terms.Patience<<w.slow, resp.Name(cmd))
 	defer cancel()
 	r, err := of.host.Ask(ctx, cmd)
 	if err != nil && w.slow < 5 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -170,7 +170,7 @@ func (s *Seat) claims(w *restoring) string {
 func (s *Seat) claim(ctx context.Context, w *restoring, id string, patience time.Duration) (c claim, err error) {
 	r, err := s.ask(ctx, w, s, s.place().command(claimLua, id, w.word, s.claims(w), millis(patience)))
 	if err != nil {
-		return c, err
+		return c, fmt.Errorf("claim: %w", err)
 	}
 	if c.marker, err = readMarker(&r, time.Now()); err != nil {
 		return claim{}, err
@@ -265,7 +265,7 @@ func (s *Seat) readPage(ctx context.Context, w *restoring, p *plan, src *source,
 	o := src.of[0]
 	r, err := s.ask(ctx, w, o, resp.Command("HSCAN", o.place().tokens, cursor, "COUNT", strconv.Itoa(page)))
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%s: %w", o.host.Name(), err)
 	}
 	if r.Kind != '*' || len(r.Elems) != 2 || len(r.Elems[0].Str) == 0 {
 		return "", errMarker

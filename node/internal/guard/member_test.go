@@ -798,7 +798,23 @@ type deafSession struct{ fakeSession }
 
 func (*deafSession) Ask(ctx context.Context, _ [][]byte) ([]member.Call, error) {
 	<-ctx.Done()
-	return nil, ctx.Err()
+	return nil, context.Cause(ctx)
+}
+
+// A bare "context deadline exceeded" would say neither which step had no answer, nor for how long it was waited for.
+func TestErrorOfASilentMemberSaysWhatItWasAskedAndForHowLong(t *testing.T) {
+	faketime.Test(t, func(t *testing.T) {
+		one := func() []uint16 { return []uint16{7} }
+		h, deaf := sit(t, New(Config{Members: 1}), newServer("r"), "a", Terms{Shard: &Shard{Group: new(Group), Slots: one}}), new(deafSession)
+		defer h.cancel()
+		_, asked := h.seat.askMarker(deaf, h.seat.place().look)
+		_, announced := h.seat.announce(deaf, 7)
+		_, looked := h.seat.remembers(deaf, "id")
+		require.EqualError(t, asked, "marker: no answer to EVAL within 1s")
+		require.EqualError(t, h.seat.stampAll(deaf, marker{}), "no answer to announced stamps within 1s")
+		require.EqualError(t, announced, "no answer to an announced marker within 1s")
+		require.EqualError(t, looked, "no answer to a look at its stamps within 1s")
+	})
 }
 
 func TestSlowMarkerIsWaitedForLonger(t *testing.T) {

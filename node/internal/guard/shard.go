@@ -470,7 +470,7 @@ func (s *Seat) stampAll(on Session, m marker) error {
 		announced[i] = resp.Command("HSET", tokensOf(sl), "pending", word)
 		sealed[i] = sealCommand(sl, m, word)
 	}
-	if err := s.bulk(s.host.Context(), on, announced, func(*member.Call) {}); err != nil {
+	if err := s.bulk(s.host.Context(), on, "announced stamps", announced, func(*member.Call) {}); err != nil {
 		return err
 	}
 	now, err := s.askMarker(on, s.place().look)
@@ -480,14 +480,14 @@ func (s *Seat) stampAll(on Session, m marker) error {
 	if now.id != m.id || !now.known() {
 		return errMarker
 	}
-	return s.bulk(s.host.Context(), on, sealed, func(*member.Call) {})
+	return s.bulk(s.host.Context(), on, "stamps of its slots", sealed, func(*member.Call) {})
 }
 
 // announce announces that a marker will be carried to a slot, and returns the word to do that with.
 // The master must be seen to remember after that: then it was not emptied before the announcement,
 // and if the announcement is still there when the marker is carried, it was not emptied since.
 func (s *Seat) announce(on Session, to uint16) (word string, err error) {
-	err = s.bulk(s.host.Context(), on, [][]byte{announceCommand(to, rand.Text())}, func(c *member.Call) {
+	err = s.bulk(s.host.Context(), on, "an announced marker", [][]byte{announceCommand(to, rand.Text())}, func(c *member.Call) {
 		if c.Outcome == member.Answered {
 			word = string(c.Reply.Str)
 		}
@@ -501,19 +501,19 @@ func (s *Seat) remembers(on Session, id string) (found bool, err error) {
 	for _, sl := range s.terms.Shard.Slots() {
 		cmds = append(cmds, stampIn(sl))
 	}
-	err = s.bulk(s.host.Context(), on, cmds, func(c *member.Call) {
+	err = s.bulk(s.host.Context(), on, "a look at its stamps", cmds, func(c *member.Call) {
 		found = found || c.Outcome == member.Answered && string(c.Reply.Str) == id
 	})
 	return found, err
 }
 
-// bulk puts many small commands to the server, some at a time. Each command may be refused by
+// bulk puts many small commands to the server, some at a time: what they are, an error says. Each command may be refused by
 // itself.
-func (s *Seat) bulk(ctx context.Context, on Session, cmds [][]byte, each func(c *member.Call)) error {
+func (s *Seat) bulk(ctx context.Context, on Session, what string, cmds [][]byte, each func(c *member.Call)) error {
 	for len(cmds) > 0 {
 		part := cmds[:min(len(cmds), 1024)]
 		cmds = cmds[len(part):]
-		ctx, cancel := context.WithTimeout(ctx, s.terms.Patience)
+		ctx, cancel := resp.Within(ctx, s.terms.Patience, what)
 		calls, err := on.Ask(ctx, part)
 		cancel()
 		if err != nil {
@@ -538,7 +538,7 @@ func (s *Seat) inherits(on Session) bool {
 		if o == s || !at.State.Votes || !at.Standing.admitted {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(s.host.Context(), s.terms.Patience)
+		ctx, cancel := resp.Within(s.host.Context(), s.terms.Patience, "a look at its marker")
 		r, err := o.host.Ask(ctx, o.place().look)
 		cancel()
 		if err != nil {
@@ -554,7 +554,7 @@ func (s *Seat) inherits(on Session) bool {
 		cmds = append(cmds, stampIn(sl))
 	}
 	all := len(cmds) > 0 && len(good) > 0
-	err := s.bulk(s.host.Context(), on, cmds, func(c *member.Call) {
+	err := s.bulk(s.host.Context(), on, "a look at its stamps", cmds, func(c *member.Call) {
 		all = all && c.Outcome == member.Answered && good[string(c.Reply.Str)]
 	})
 	return err == nil && all
@@ -589,7 +589,7 @@ func (s *Seat) readSlots(ctx context.Context, p *plan, src *source, cursor strin
 	}
 	for i, o := range src.of {
 		if err := o.slotCounters(ctx, p, of[i], all); err != nil {
-			return "", err
+			return "", fmt.Errorf("%s: %w", o.host.Name(), err)
 		}
 	}
 	if to == slot.Count {
@@ -610,7 +610,7 @@ func (s *Seat) slotCounters(ctx context.Context, p *plan, slots []uint16, all ma
 	}
 	var bad error
 	i := -1
-	err := s.bulk(ctx, at.Session, cmds, func(c *member.Call) {
+	err := s.bulk(ctx, at.Session, "a read of its counters", cmds, func(c *member.Call) {
 		i++
 		if c.Outcome != member.Answered {
 			bad = c.Err
@@ -644,7 +644,7 @@ func (s *Seat) refill(ctx context.Context, id string, p *plan, all map[string]in
 		return member.ErrDown
 	}
 	var bad error
-	err := s.bulk(ctx, on, cmds, func(c *member.Call) {
+	err := s.bulk(ctx, on, "counters to restore", cmds, func(c *member.Call) {
 		if c.Outcome != member.Answered {
 			bad = c.Err
 		} else if c.Reply.Int != 1 {
