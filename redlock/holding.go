@@ -32,7 +32,7 @@ func (h *hold) Judge(r *quorum.Round, c *member.Call) quorum.Vote {
 		h.terms.kind.heard(h, report{member: c.Index, limit: a.Limit})
 	}
 	if asked && a.N < 0 {
-		h.c.refused(h.terms.kind.line(h.name()), a.At)
+		h.c.contended(h.terms.kind.line(h.name()), a.At, false, true)
 	}
 	if late && (asked || r.Op == opClaim) && !h.ended.Load() {
 		h.raiseLate(c.Index)
@@ -77,7 +77,7 @@ func (h *hold) hear(i int, p script.Push, st member.State, at time.Time) {
 	wake := h.wake
 	h.mu.Unlock()
 	if !p.Gone && (!p.Grant || len(p.Other) > 1) { // a grant names the waiter that is next
-		h.c.contended(h.terms.kind.line(h.name()), at, h.c.owns(p.Other))
+		h.c.contended(h.terms.kind.line(h.name()), at, h.c.owns(p.Other), false)
 	}
 	if late {
 		h.raiseLate(i)

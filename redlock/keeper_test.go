@@ -266,7 +266,7 @@ func TestKeeperOfAClientThatOnlyWaitsSleeps(t *testing.T) {
 			defer c.keeper.mu.Unlock()
 			return time.Until(c.keeper.armed)
 		}
-		c.contended("k", time.Now(), false)
+		c.contended("k", time.Now(), false, false)
 		require.Equal(t, contendedFor, due())
 		a := c.newAttempt(script.Exclusive("k"), &terms{kind: &exclusive, ttl: time.Minute, renew: true}, wait.Past{}, nil)
 		l := leaseOf(a, time.Minute, false)

@@ -93,7 +93,7 @@ func TestWaiterThatIsHeardOfWhileATenureIsFormedRecallsIt(t *testing.T) {
 		w := want{op: opLock, name: "k", terms: &c.Mutex("k").terms, turn: hasTurn}
 		_, _, err := sitesOf.of(c).enter(t.Context(), "k", 1, nil, w.terms)
 		require.NoError(t, err)
-		sitesOf.of(c).contended("k", time.Now(), true)
+		sitesOf.of(c).contended("k", time.Now(), true, false)
 		a := c.newAttempt(exclusive.of("k", &c.cfg, w.terms), w.terms, wait.Past{}, nil)
 		tenure := c.won(&w, &a.hold)
 		require.NotNil(t, tenure)
@@ -135,7 +135,7 @@ func TestLockThatNobodyElseOfTheClientWantsIsFormedAlone(t *testing.T) {
 // What was another's a moment ago is not to be kept, and costs what it does.
 func TestLockThatWandersIsFormedAlone(t *testing.T) {
 	Alone(t, 3, func(t *testing.T, _ *redistest.Cluster, p *Peer) {
-		p.contended("k", time.Now(), false)
+		p.contended("k", time.Now(), false, false)
 		for _, bond := range []bond{alone{}, &share{}} {
 			l := p.Hold(t, "k", Keep(time.Second))
 			require.IsType(t, bond, l.bond)

@@ -154,29 +154,16 @@ func (sh *siteShard) forget(name string, s *site) {
 // keepPlaces bounds the memory of a site that is kept to be used again.
 const keepPlaces = 16
 
-// refused notes that a member refused the name to the client, unless what the client has itself explains that.
-func (c *Client) refused(name string, at time.Time) {
-	if !sitesOf.of(c).has(name) {
-		c.contended(name, at, false)
-	}
-}
-
-// has reports whether a caller has what the client passes on or keeps, so that the client refuses the name to itself.
-func (l *sites) has(name string) bool {
-	sh := l.shard(name)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	s := sh.m[name]
-	return s != nil && slices.ContainsFunc(s.open, func(t *tenure) bool { return t.kind.passes && len(t.out) > 0 })
-}
-
-// contended notes that a name was seen to be another's, or one of the client itself to wait for it: own.
-// It reports whether that is news.
-func (l *sites) contended(name string, at time.Time, own bool) bool {
+// contended notes that a name was seen to be another's, or one of the client itself to wait for it: own. A refusal says nothing if
+// a caller has what the client passes on or keeps, so that the client refuses the name to itself. contended reports whether it is news.
+func (l *sites) contended(name string, at time.Time, own, refusal bool) bool {
 	sh := l.shard(name)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	s := sh.site(name)
+	if refusal && slices.ContainsFunc(s.open, func(t *tenure) bool { return t.kind.passes && len(t.out) > 0 }) {
+		return false
+	}
 	news := s.contended.IsZero()
 	if s.contended = at; own {
 		s.met = at
@@ -188,8 +175,8 @@ func (l *sites) contended(name string, at time.Time, own bool) bool {
 }
 
 // contended notes that a name was seen to be another's, and has the keeper forget it in time.
-func (c *Client) contended(name string, at time.Time, own bool) {
-	if sitesOf.of(c).contended(name, at, own) {
+func (c *Client) contended(name string, at time.Time, own, refusal bool) {
+	if sitesOf.of(c).contended(name, at, own, refusal) {
 		c.keeper.awake()
 	}
 }
