@@ -12,6 +12,7 @@ import (
 	"github.com/redquorum/redquorum/internal/redistest/rt"
 	"github.com/redquorum/redquorum/redlock"
 	"github.com/redquorum/redquorum/redlock/internal/script"
+	"github.com/redquorum/redquorum/redlock/redlocktest"
 )
 
 // What a client keeps after the last Unlock: who gets it, for how long it stays, and what ends it.
@@ -294,6 +295,33 @@ func TestCloseReleasesWhatIsKept(t *testing.T) {
 		require.Empty(t, heardLost(tr), "nobody had it")
 		redlock.Leftovers(t, cluster)
 	}, redlock.Quiet, redlock.WithTracer(tr))
+}
+
+// Whether the client dies that keeps a lock or members forget it, the next one gets a greater token, and nothing is left in the end.
+func TestNothingIsLeftOfAKeptLockThatNobodyGivesBack(t *testing.T) {
+	for name, end := range map[string]func(d *redlocktest.Deployment, a *caller){
+		"its client dies":    func(_ *redlocktest.Deployment, a *caller) { a.Die() },
+		"one member forgets": func(d *redlocktest.Deployment, _ *caller) { d.Forget(0) },
+		"all members forget": func(d *redlocktest.Deployment, _ *caller) { d.Forget() },
+		"all are emptied":    func(d *redlocktest.Deployment, _ *caller) { d.Flush() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withTwo(t, 3, func(t *testing.T, d *redlocktest.Deployment, a, b *caller) {
+				was, read := a.Lock(t, "k", redlock.Keep(keep)), reads(t, a, "r", redlock.Keep(keep))
+				unlock(t, was, read)
+				require.Equal(t, 2, a.Stats()[redlock.KindMutex].Kept+a.Stats()[redlock.KindRead].Kept)
+				end(d, a)
+				l := rt.Must(b.Mutex("k").Lock(t.Context()))(t)
+				require.Greater(t, l.Token(), was.Token())
+				unlock(t, l)
+				time.Sleep(time.Minute)
+				noKeysAtRest(t, d)
+				l = b.Lock(t, "r")
+				require.Greater(t, l.Token(), read.Token())
+				unlock(t, l)
+			}, redlock.Quiet)
+		})
+	}
 }
 
 // What is lost while nobody has it is nobody's loss. A caller competes.
