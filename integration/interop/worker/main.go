@@ -1,7 +1,7 @@
 //go:build unix
 
 // Command worker is one process that contends for locks of every kind. It is built with this version of the library and
-// with an earlier one, so it uses only what both have, but for open.go.
+// with an earlier one, so it uses only what both have, but for open.go and keep.go.
 //
 // It reads orders and writes what it believed, one JSON object a line. The end of its standard input ends it.
 package main
@@ -27,7 +27,8 @@ type Order struct {
 	For   time.Duration // how long to contend, in the first order
 	Kinds []string      // of the locks, which take turns; "latch" alone
 	Keep  bool          // no lease is handed over
-	Crowd string        // the process that has eight callers; the others pause for longer then
+	Crowd string        // the process that has eight callers
+	Pause time.Duration // of the others then, at most: 40 times its own
 	Lease string        // name of a lease that another process handed over,
 	Give  string        // and its secret
 }
@@ -38,6 +39,7 @@ type Said struct {
 	Done   bool
 	Error  string
 	Lease  string // names the lease: the process that acquired it, and a number
+	Owner  string // of a lease that was not adopted, in a version that tells it
 	Slot   int    // of a permit
 	Shared bool   // a reader's
 	Token  uint64
@@ -46,6 +48,12 @@ type Said struct {
 	To     int64 // call of Unlock or Handoff, or the end of validity if that came first; return of CountDown
 	Secret string
 }
+
+// What keep.go has of a version that can keep what it unlocks.
+var (
+	stays   []redlock.LockOption
+	ownerOf = func(*redlock.Lease) string { return "" }
+)
 
 func now() int64 {
 	var ts unix.Timespec
@@ -111,7 +119,7 @@ func (p *process) acquire(kind string) (*redlock.Lease, error) {
 	ctx := context.Background()
 	switch kind {
 	case "mutex":
-		return p.client.Mutex(p.key).Lock(ctx)
+		return p.client.Mutex(p.key, stays...).Lock(ctx)
 	case "fair":
 		return p.client.Mutex(p.key, redlock.Fair()).Lock(ctx)
 	case "write":
@@ -137,7 +145,7 @@ func (p *process) contend(o Order, caller int, pause time.Duration) {
 			p.say(Said{Error: kind + ": " + err.Error()})
 			return
 		}
-		s.Token, s.From = lease.Token(), now()
+		s.Token, s.Owner, s.From = lease.Token(), ownerOf(lease), now()
 		if kind == "permit" {
 			s.Slot = lease.Slot()
 		}
@@ -154,9 +162,9 @@ func (p *process) crowd(o Order) {
 	callers, pause := 1, 2*time.Millisecond
 	switch {
 	case o.Crowd == p.name:
-		callers = 8
+		callers, pause = 8, o.Pause/40
 	case o.Crowd != "":
-		pause = 100 * time.Millisecond
+		pause = o.Pause
 	}
 	var all sync.WaitGroup
 	for i := range callers {
@@ -186,8 +194,11 @@ func (p *process) rounds() {
 
 // The arguments are a name, the key, the URLs of the members, separated by commas, and "interop" beside the reference system.
 func main() {
-	ctx := context.Background()
-	client, err := open(ctx, strings.Split(os.Args[3], ","), len(os.Args) > 4)
+	ctx, shared := context.Background(), len(os.Args) > 4
+	if shared {
+		stays = nil
+	}
+	client, err := open(ctx, strings.Split(os.Args[3], ","), shared)
 	p := &process{client: client, name: os.Args[1], key: os.Args[2], out: json.NewEncoder(os.Stdout)}
 	if err != nil {
 		p.say(Said{Error: "open: " + err.Error()})
