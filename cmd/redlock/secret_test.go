@@ -123,6 +123,8 @@ func hostile(t *testing.T) (url string) {
 			switch strings.ToUpper(words[0]) {
 			case "PING":
 				reply = "+PONG\r\n"
+			case "HELLO":
+				reply = "%1\r\n+proto\r\n:3\r\n"
 			case "INFO":
 				reply = fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)
 			}
