@@ -190,7 +190,7 @@ func (r *Report) Targets() Table {
 				if most {
 					sign = "≤"
 				}
-				f.Good = s.Median <= bound == most || s.Median == bound
+				f.Good = s.Median <= bound == most || show(s.Median) == show(bound) // a reader compares what is shown
 				f.Bad = !f.Good
 				f.Text += fmt.Sprintf(" (%s %s)", sign, show(bound))
 			}
