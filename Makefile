@@ -173,9 +173,8 @@ bench-reference: try-redis ## The run that bench/results/reference has (three qu
 .PHONY: bench-docker
 bench-docker: ## Compare on five members in containers, or on servers that run: MEMBERS=host:port,…
 	@if [ -n "$(MEMBERS)" ]; then cd bench && go run . -members "$(MEMBERS)" $(ARGS); \
-	else docker/set up masters5 >/dev/null || exit 1; status=0; \
-		(cd bench && go run . -members 127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003,127.0.0.1:7004,127.0.0.1:7005 $(ARGS)) || status=$$?; \
-		docker/set down || true; exit $$status; fi
+	else trap 'docker/set down 2>/dev/null || true' EXIT; docker/set up masters5 >/dev/null || exit 1; \
+		(cd bench && go run . -members 127.0.0.1:7001,127.0.0.1:7002,127.0.0.1:7003,127.0.0.1:7004,127.0.0.1:7005 $(ARGS)); fi
 
 .PHONY: bench-setup
 bench-setup: ## Build what bench compares with in other languages (Node with npm, Java 17 with Maven)
