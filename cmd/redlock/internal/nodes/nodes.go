@@ -118,6 +118,11 @@ func (s *Set) Up(ctx context.Context, binary string) (started int, err error) {
 }
 
 func (s *Set) start(ctx context.Context, binary string, i int) error {
+	for end := time.Now().Add(time.Second); taken(s.ports[i]); time.Sleep(5 * time.Millisecond) { // ours that died gives it back
+		if time.Now().After(end) {
+			return fmt.Errorf("member %d: another program has port %d: end it, or take other ports with --port", i+1, s.ports[i])
+		}
+	}
 	home := s.home(i + 1)
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
@@ -145,6 +150,15 @@ func (s *Set) start(ctx context.Context, binary string, i int) error {
 			return fmt.Errorf("member %d does not answer on port %d; the end of its log:\n%s", i+1, s.ports[i], log[max(0, len(log)-500):])
 		}
 	}
+}
+
+// taken reports whether some program listens on the port.
+func taken(port int) bool {
+	conn, err := net.DialTimeout("tcp", addr(port), time.Second)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }
 
 // answers reports whether the node answers, and not another server that has its port.
