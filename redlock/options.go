@@ -44,12 +44,12 @@ func MaxHold(d time.Duration) LockOption {
 
 // Keep has the client keep the lock for d after the last Unlock, so that its next Lock or TryLock with the same name and TTL
 // finds it. Few of these calls wait for members, and those for one round: of a Mutex if its tokens are used up, or if the one before
-// was a sixth of Config.Entry ago or more; of readers one in a third of Config.Entry. It is for names that one process uses again and
-// again. d must be positive and at most the TTL of the lease, which must renew itself.
+// was a sixth of Config.Entry ago or more; of readers one in a third of Config.Entry. It is for names that one process uses
+// several times a second: if uses are further apart, only Unlock gains. d must be positive and at most the TTL of the lease, which must renew itself.
 //
 // Nobody has a lease meanwhile: the former one has ended, with its context. Another client that waits for the lock gets it at once.
-// But its TryLock is refused until d is over, because a refused call tells nobody that it wants the lock: take Lock with a short
-// deadline. A process that dies blocks what it keeps until the TTL is over, also names that nobody uses: choose a TTL of some
+// But its TryLock is refused until d after the last use, because a refused call tells nobody that it wants the lock: take Lock
+// with a deadline of 50 to 200 ms. A process that dies blocks what it keeps until the TTL is over, also names that nobody uses: choose a TTL of some
 // seconds.
 //
 // The client keeps Config.KeepMost locks at most, and none that another client wanted within the last second, or while too few

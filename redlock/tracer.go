@@ -66,7 +66,7 @@ type CallEnd struct {
 	Validity    time.Duration // what was left when the call returned
 	SecondRound bool          // the counters disagreed, so the token needed a raise
 	Waited      bool          // the call had to wait for the lock
-	Passed      bool          // the members gave no vote for it: another caller has passed it on, or, unless Waited, the client had kept it
+	Passed      bool          // the members gave no vote for it: another caller has passed it on, or, unless Waited, the client had kept it, though it may have asked whether anybody waits
 }
 
 // Released describes an Unlock, or a Release. Err is what Unlock returned, or would have.
