@@ -112,7 +112,6 @@ func TestParseURLSaysWhatIsWrong(t *testing.T) {
 		"redis://:s3,cret/@h":              "malformed", // or a list of hosts
 		"redis://::1:23411":                "an IPv6 address needs brackets",
 		"redis://:s3cret@::1":              "an IPv6 address needs brackets",
-		"redis://fe80::1":                  "an IPv6 address needs brackets",
 		"redis://[::1":                     "malformed (",
 		"redis://h?failover_lag=3s":        `"failover_lag", which is of clusters and Sentinels only`,
 		"redis+unix:///a?addr_map=a/b":     `"addr_map", which is of clusters and Sentinels only`,
@@ -171,7 +170,6 @@ func TestParseTarget(t *testing.T) {
 	t.Setenv("REDQUORUM_TEST_PASSWORD", "from env")
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	for in, want := range map[string]Target{
-		"redis://h:1/2": {Config: Config{Network: "tcp", Addr: "h:1", DB: 2}},
 		"redis-cluster://a,b:7000,[::1]:7001": {Kind: RedisCluster, Seeds: []string{"a:6379", "b:7000", "[::1]:7001"},
 			Config: Config{Network: "tcp", FailoverLag: 15 * time.Second}},
 		"rediss-cluster://u:p%40,%2F@a?dial_timeout=1s&failover_lag=3s&addr_map=10.0.0.1:7000/h:1,c/d": {Kind: RedisCluster, Seeds: []string{"a:6379"},
