@@ -181,6 +181,7 @@ func TestWritesOfOneProcessHappenInTheirOrder(t *testing.T) {
 	require.Equal(t, 2, written)
 }
 
+// Cost: 2 s, of all tests of a guard.
 func TestFolderIsAGuard(t *testing.T) {
 	t.Parallel()
 	fencetest.Run(t, func(t *testing.T) fencetest.Fixture { return open(t, t.TempDir()) })

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,8 +20,12 @@ import (
 	"github.com/redquorum/redquorum/internal/tested"
 )
 
+// repository are the tests of all packages. To find them costs seconds, so it is done once.
+var repository = sync.OnceValues(func() ([]test, error) { return scan("../..") })
+
+// Cost: 7 s, of the Go of all tests, which is parsed.
 func TestEachTestIsOfOneRing(t *testing.T) {
-	all := rt.Must(scan("../.."))(t)
+	all := rt.Must(repository())(t)
 	require.Greater(t, len(all), 500)
 	for _, one := range all {
 		var of []int
@@ -53,7 +58,7 @@ func TestEachTestIsOfOneRing(t *testing.T) {
 }
 
 func TestTablesNameTestsThatAreThere(t *testing.T) {
-	all := rt.Must(scan("../.."))(t)
+	all := rt.Must(repository())(t)
 	there := map[string]bool{"TestName": true, "TestLong": true, "TestFaults": true, "TestInterop": true}
 	for _, one := range all {
 		there[one.name] = true
@@ -104,6 +109,7 @@ func results(t *testing.T, events string) (out []string) {
 	return out
 }
 
+// Cost: 4 s, of the builds of a module.
 func TestRingsRunTheirTests(t *testing.T) {
 	small(t)
 	for _, tc := range []struct {
