@@ -47,8 +47,7 @@ if alien then return redis.error_reply('FOREIGN no lock') end
 local ticket, ahead = stand(owner, agreed, ttl, entry)
 if ahead then
   --include push.lua
-  local holder = held[1]
-  if holder then push(holder, 'w ' .. holder .. ' ' .. owner) end
+  for i = 1, math.min(#held, 129), 2 do push(held[i], 'w ' .. held[i] .. ' ' .. owner) end -- see stay.lua
 end
 if now % 7 == 0 then
   --include tidy.lua

@@ -1,10 +1,10 @@
--- Registers who was refused, and tells the holder if it is new.
+-- Registers who was refused, and tells who has the lock if it is new: the owner, or readers, 64 at most. (To r, push says nothing.
+-- Where it stands among them differs from server to server.)
 --include pace.lua
 --include register.lua
 if register(owner, ttl, entry) then
   --include push.lua
-  local holder = held[1]
-  if holder then push(holder, 'w ' .. holder .. ' ' .. owner) end
+  for i = 1, math.min(#held, 129), 2 do push(held[i], 'w ' .. held[i] .. ' ' .. owner) end
 end
 if now % 7 == 0 then
   --include tidy.lua
