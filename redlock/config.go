@@ -33,7 +33,8 @@ type Config struct {
 	// negative, there is no limit.
 	MaxHold time.Duration
 	// KeepMost is how many locks the client keeps at most while nobody has a lease of them: see Keep. What is unlocked beyond
-	// that is released. Default: 1,000. If it is negative, there is no limit.
+	// that is released, also if its name is used more often than those that are kept: they stay for as long as Keep says, at most.
+	// Default: 1,000. If it is negative, there is no limit.
 	KeepMost int
 	// Drift is the share of a TTL that the client gives up, because clocks disagree on the length
 	// of a second. It is sound if the rate of each clock is within half of it of real time.

@@ -474,7 +474,7 @@ func TestKeepIsChecked(t *testing.T) {
 			"Keep is -1s: it must be positive":                                      {redlock.Keep(-time.Second)},
 			"Keep is 31s: it must not be longer than the TTL of 30s":                {redlock.Keep(31 * time.Second)},
 			"Keep is 1s: it is of leases that renew themselves, not of a fixed TTL": {redlock.Keep(time.Second), redlock.TTL(10 * time.Second)},
-			"Keep is 1s: it is not for an owner (As)":                               {redlock.Keep(time.Second), redlock.As("me")},
+			"a lock for an owner (As) is not kept: leave Keep or As away":           {redlock.Keep(time.Second), redlock.As("me")},
 			"a lock of kind fair has no option Keep":                                {redlock.Keep(time.Second), redlock.Fair()},
 		} {
 			rt.Says(t, rt.Err(p.Mutex("k", opts...).Lock(t.Context())), redlock.ErrInput, problem)

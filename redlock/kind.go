@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -279,7 +280,7 @@ func (t *terms) fitsKeep(c *Config) error {
 	case t.keep > t.ttl:
 		why = fmt.Sprintf("must not be longer than the TTL of %v", t.ttl)
 	case t.kind.passes && t.as != "":
-		why = "is not for an owner (As)"
+		return errors.New("a lock for an owner (As) is not kept: leave Keep or As away")
 	case c.Interop:
 		why = "is not for locks that Redisson shares (Config.Interop)"
 	default:
