@@ -1,3 +1,5 @@
+//go:build !race
+
 package redlock_test
 
 import (
@@ -6,6 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/redquorum/redquorum/member"
 	"github.com/redquorum/redquorum/redlock"
@@ -24,17 +29,7 @@ func BenchmarkInMemory(b *testing.B) {
 			callers, names int
 		}{{"alone", 1, 50}, {"one", 64, 1}} {
 			b.Run(fmt.Sprintf("members=%d/%s", n, how.name), func(b *testing.B) {
-				yes := make([]*redlock.Yes, n)
-				members := make([]member.Member, n)
-				for i := range yes {
-					yes[i] = &redlock.Yes{}
-					members[i] = yes[i]
-				}
-				c, err := redlock.New(members)
-				if err != nil {
-					b.Fatal(err)
-				}
-				b.Cleanup(func() { _ = c.Close() })
+				c, yes := agreed(b, n)
 				run := func(ops int) {
 					var next atomic.Int64
 					var all sync.WaitGroup
@@ -62,5 +57,31 @@ func BenchmarkInMemory(b *testing.B) {
 				b.ReportMetric(float64(yes[0].Called(script.Acquire)-before)/float64(b.N), "acquire/op")
 			})
 		}
+	}
+}
+
+// agreed is a client of n members that agree to everything.
+func agreed(tb testing.TB, n int) (*redlock.Client, []*redlock.Yes) {
+	yes, members := make([]*redlock.Yes, n), make([]member.Member, n)
+	for i := range yes {
+		yes[i] = &redlock.Yes{}
+		members[i] = yes[i]
+	}
+	c, err := redlock.New(members)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { _ = c.Close() })
+	return c, yes
+}
+
+// They are the Mutex, the attempt, the lease and its owner. Each of the members here takes four itself.
+func TestLockAndUnlockTakeFourAllocations(t *testing.T) {
+	for _, n := range []int{1, 5} {
+		c, _ := agreed(t, n)
+		took := testing.AllocsPerRun(1000, func() {
+			l, err := c.Mutex("k", redlock.TTL(9*time.Second)).Lock(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, l.Unlock(t.Context()))
+		})
+		require.LessOrEqual(t, took, 4+4*float64(n))
 	}
 }

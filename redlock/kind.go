@@ -114,7 +114,7 @@ type extra interface {
 	// asks adds to a lock what its calls say besides.
 	asks(l script.Lock) script.Lock
 	// bounds adds to what a ballot is to know.
-	bounds(b *wait.Terms)
+	bounds(b wait.Terms) wait.Terms
 	// has is what a lease has that was handed off, and with returns the extra of one that has it, of so many slots.
 	has() permit.List
 	with(held permit.List, slots int) extra
@@ -131,7 +131,7 @@ func (noExtra) wide(width int) int { return width }
 
 func (noExtra) asks(l script.Lock) script.Lock { return l }
 
-func (noExtra) bounds(*wait.Terms) {}
+func (noExtra) bounds(b wait.Terms) wait.Terms { return b }
 
 func (noExtra) has() permit.List { return nil }
 
@@ -229,9 +229,7 @@ type terms struct {
 
 // ballot is what waiting rests on.
 func (t *terms) ballot(c *Config) wait.Terms {
-	b := wait.Terms{Rules: t.kind.rules, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop}
-	t.more().bounds(&b)
-	return b
+	return t.more().bounds(wait.Terms{Rules: t.kind.rules, Timeout: c.MemberTimeout, GiveUp: c.NoQuorumAfter, Shared: c.Interop})
 }
 
 // more is what the terms have besides; nil terms are those of no caller.

@@ -71,7 +71,10 @@ func (p *permitTerms) asks(l script.Lock) script.Lock {
 	return l.Asking(&script.Asked{Want: p.want, Once: p.once, Limit: p.limit, Known: p.known, N: p.n})
 }
 
-func (p *permitTerms) bounds(b *wait.Terms) { b.Slots, b.Gate = p.n, p.gate }
+func (p *permitTerms) bounds(b wait.Terms) wait.Terms {
+	b.Slots, b.Gate = p.n, p.gate
+	return b
+}
 
 func (p *permitTerms) fits(t *terms) error {
 	switch {

@@ -155,12 +155,8 @@ func (l *redquorum) Close() { _ = l.client.Close() }
 // oneName tells whether callers want one name all the time.
 func (l *redquorum) oneName() bool { return l.shape == Shared || l.shape == Again }
 
-// mutex makes a Mutex for each operation. If callers want one name all the time, it keeps that of the last name, as a
-// program does then.
+// mutex keeps the Mutex of the last name, for callers that want one name all the time, as a program does then.
 func (l *redquorum) mutex(name string) *redlock.Mutex {
-	if !l.oneName() {
-		return l.client.Mutex(name, l.options...)
-	}
 	m := l.last.Load()
 	if m == nil || m.name != name {
 		m = &namedMutex{name, l.client.Mutex(name, l.options...)}
@@ -170,7 +166,10 @@ func (l *redquorum) mutex(name string) *redlock.Mutex {
 }
 
 func (l *redquorum) Acquire(ctx context.Context, name string) (Held, error) {
-	return heldLease(l.mutex(name).Lock(ctx))
+	if l.oneName() {
+		return heldLease(l.mutex(name).Lock(ctx))
+	}
+	return heldLease(l.client.Mutex(name, l.options...).Lock(ctx))
 }
 
 // Try tries a lock once.
