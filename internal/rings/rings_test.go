@@ -57,6 +57,7 @@ func TestEachTestIsOfOneRing(t *testing.T) {
 	assert.ElementsMatch(t, names, servers)
 }
 
+// Cost: 7 s, if it is alone, of looking through all tests once.
 func TestTablesNameTestsThatAreThere(t *testing.T) {
 	all := rt.Must(repository())(t)
 	there := map[string]bool{"TestName": true, "TestLong": true, "TestFaults": true, "TestInterop": true}

@@ -96,6 +96,7 @@ func leasesOf(titles string) (n int) {
 	return n
 }
 
+// Cost: 2 s, of pages with thousands of leases.
 func TestPageTellsAsManyLeasesAndOverlapsAsItsLog(t *testing.T) {
 	for seed := range uint64(12) {
 		l := random(seed, 2+int(seed)*4, 20<<(seed%7), seed%3 == 0)

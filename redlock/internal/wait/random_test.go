@@ -30,7 +30,7 @@ type flight struct {
 // comes to an end, and it never sleeps for longer than until its next heartbeat.
 func TestWaiterNeitherSpinsNorSleepsWhateverItHears(t *testing.T) {
 	ends := map[ending]int{}
-	for seed := range uint64(12_000) {
+	for seed := range uint64(10_000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		n := []int{1, 3, 5}[rng.IntN(3)]
 		d := newDesk(n)

@@ -550,7 +550,7 @@ func TestBarrierExplored(t *testing.T) {
 	}
 }
 
-// Each rule that is taken out breaks a promise.
+// Each rule that is taken out breaks a promise. Cost: 3 s, of six searches until they find it.
 func TestBarrierCounterExamples(t *testing.T) {
 	vouching := missed
 	vouching.vouch = true
