@@ -387,8 +387,6 @@ func TestMembersAreAskedWhetherAnybodyWaitsForAKeptLock(t *testing.T) {
 				at, get, passed := time.Now(), m.Lock, row.answer == ""
 				if row.try {
 					get = m.TryLock
-				}
-				if row.try {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond)
 					require.ErrorIs(t, rt.Err(m.TryLock(ctx)), context.DeadlineExceeded)
 					cancel()
