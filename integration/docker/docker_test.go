@@ -46,7 +46,7 @@ func open(t *testing.T) *redlock.Client {
 	return client
 }
 
-// A member that is stopped, paused or cut off costs nothing. Two of three end a lease in its time, and
+// A member that is stopped, paused or cut off stops nobody. Two of three end a lease in its time, and
 // nobody gets the lock; when they are back, locks and tokens go on.
 func TestContainersThatAreBroken(t *testing.T) {
 	if os.Getenv("REDQUORUM_DOCKER") == "" {
@@ -97,12 +97,14 @@ func TestContainersThatAreBroken(t *testing.T) {
 			freed(t, 20)
 			lease := lock(t)
 			tc.break_(t, m2)
+			broken := time.Now()
 			select {
 			case <-lease.Done():
 			case <-ctx.Done():
 				t.Fatal("the lease outlives its majority")
 			}
 			assert.ErrorIs(t, lease.Err(), redlock.ErrLost)
+			assert.False(t, lease.ValidUntil().After(broken.Add(2*time.Second)), "renewed by a minority")
 			if l, err := client.Mutex("containers").TryLock(ctx); err == nil {
 				t.Errorf("granted by a minority, token %d", l.Token())
 			}
