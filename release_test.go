@@ -328,7 +328,7 @@ func TestSetOfContainersThatDoesNotStartNamesTheImagesOfThisMachine(t *testing.T
 func TestSetOfContainersWithoutTLSTakesBackTheCertificatesOfTheOneBefore(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\n"), 0o755))
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", `eval "$(docker/set up sentinel)"; env | grep ^REDLOCK`)
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", `eval "$(docker/set up sentinel)"; env | grep -E '^REDLOCK_(MEMBERS|TLS)'`)
 	cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "REDLOCK_TLS_CA=a", "REDLOCK_TLS_CERT=b", "REDLOCK_TLS_KEY=c")
 	left, err := cmd.Output()
 	require.NoError(t, err)
