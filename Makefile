@@ -157,7 +157,7 @@ reference = cd bench && go run . -out results/reference
 ours = floor,floor-mutex,floor-notify,floor-scripts,floor-standing,redquorum,redquorum-keep,redquorum-new
 peers = redsync-rueidis,rueidislock,etcd
 .PHONY: bench-reference
-bench-reference: try-redis ## The run that bench/results/reference has (three quarters of an hour; begin without its raw.jsonl)
+bench-reference: try-redis ## The run that bench/results/reference has (half an hour; begin without its raw.jsonl)
 	@test -e bench/results/reference/raw.jsonl || rm -f bench/results/reference/*
 	@$(reference) -entries '*' -duration 300ms -reps 3 -workloads W1,W2,W3d
 	@$(reference) -entries '*' -duration 300ms -reps 3 -n 3 -workloads W20

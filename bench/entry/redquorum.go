@@ -11,7 +11,7 @@ import (
 func init() {
 	register(Spec{
 		Name: "redquorum", Kind: Redis, Level: true,
-		Note:   "this library, defaults, but for leases with a fixed TTL, as those of redsync, except where the work needs renewed ones (W3, W6, W9, W14, W20)",
+		Note:   "this library, defaults, but for leases with a fixed TTL, as those of redsync, except where the work needs renewed ones (W3, W6, W9, W14, held leases of W15, W20)",
 		Shapes: []string{Uncontended, Shared, Separate, InOrder, ReadWrite, Together, Sets, Room, Permits, Arrivals, Leading, Returning, Renewed, Memory},
 		Inner:  ourInner,
 		Open:   openRedquorum,

@@ -104,7 +104,7 @@ var targets = []target{
 	{"W9s further reads/s", solo(work.AskFurther), own(throughput), false, each(1e6), Number},
 	{"W9s commands per further read", solo(work.AskFurther), own(commands), true, each(.001), Number},
 	{"W20 with Keep, locks + unlocks a second", cellW20, kept(throughput), false, map[int]float64{3: 1e6}, Number},
-	{"W20 with Keep, commands per lock + unlock", cellW20, kept(commands), true, each(.05), fine},
+	{"W20 with Keep, commands per lock + unlock", cellW20, kept(commands), true, each(.005), fine},
 	{"W20 with Keep, allocations", cellW20, kept(allocs), true, each(2), Number},
 	{"W20 2 clients in turns, with Keep, of those without", cellW20b, keptOf(throughput), false, each(.95), share},
 	{"W11 2 permits, p50 to one lock", permits(2), toRow("redquorum-mutex", at(total, p50)), true, each(1.4), times},
