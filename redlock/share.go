@@ -109,7 +109,7 @@ func (s *share) extend(ctx context.Context, _ *lease, ttl time.Duration) error {
 }
 
 // hears reports whether the pushes of a majority are heard, so that a recall would be. It is asked when a hold comes to be kept, and
-// again after each look at it (wake), that is, once in the time for which it is kept. So long a waiter waits whose pushes are lost.
+// again after each look at it (wake), so that a waiter whose pushes are lost waits for less than twice the time for which it is kept.
 func (t *tenure) hears() bool {
 	c, n := t.c, 0
 	for i := 0; i < len(c.members) && n < c.need; i++ {

@@ -47,7 +47,7 @@ if alien then return redis.error_reply('FOREIGN no lock') end
 local ticket, ahead = stand(owner, agreed, ttl, entry)
 if ahead then
   --include push.lua
-  for i = 1, math.min(#held, 129), 2 do push(held[i], 'w ' .. held[i] .. ' ' .. owner) end -- see stay.lua
+  for i = 1, math.min(#held, 127), 2 do push(held[i], 'w ' .. held[i] .. ' ' .. owner) end -- see stay.lua
 end
 if now % 7 == 0 then
   --include tidy.lua

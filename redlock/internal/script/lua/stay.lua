@@ -4,7 +4,7 @@
 --include register.lua
 if register(owner, ttl, entry) then
   --include push.lua
-  for i = 1, math.min(#held, 129), 2 do push(held[i], 'w ' .. held[i] .. ' ' .. owner) end
+  for i = 1, math.min(#held, 127), 2 do push(held[i], 'w ' .. held[i] .. ' ' .. owner) end
 end
 if now % 7 == 0 then
   --include tidy.lua
