@@ -166,8 +166,11 @@ func (s *seen) members(at time.Duration, in *redlock.Inspection, going map[timel
 
 func laneOf(who string) string { return cmp.Or(who, "clients without --label") }
 
-// timeline is that of all looks until now. What goes on is drawn to the last of them.
+// timeline is that of all looks until now. What goes on is drawn to the last of them. nil: there was no look.
 func (s *seen) timeline() *timeline.Log {
+	if s.log.Length == 0 {
+		return nil
+	}
 	log := s.log // its lists are its own from here on: they have no room that another one could fill
 	log.Holds, log.Spells = slices.Clip(log.Holds), slices.Clip(log.Spells)
 	for _, h := range s.holds {

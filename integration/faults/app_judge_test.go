@@ -85,6 +85,9 @@ type finding struct {
 	page       *timeline.Log
 }
 
+// String leaves the page, and says where.
+func (f finding) String() string { return f.text + "\n  " + judge.Leave(f.page) }
+
 type attemptID struct {
 	process int // the number of this very process
 	attempt uint64

@@ -69,7 +69,7 @@ func TestFaultsRandomApplication(t *testing.T) {
 	r := newAppRun(t, cluster, seed, func(f finding) {
 		mu.Lock()
 		defer mu.Unlock()
-		t.Log(f.text, judge.Leave(f.page))
+		t.Log(f)
 	})
 	t.Cleanup(r.end)
 	ctx, cancel := context.WithTimeout(t.Context(), span)

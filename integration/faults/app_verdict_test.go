@@ -7,6 +7,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/redquorum/redquorum/internal/judge"
 	"github.com/redquorum/redquorum/internal/redistest/rt"
-	"github.com/redquorum/redquorum/internal/timeline"
 	"github.com/redquorum/redquorum/slot"
 )
 
@@ -30,12 +30,12 @@ type hearing struct {
 	t     *testing.T
 	zero  int64 // the times of told events count from there
 	texts []string
-	page  *timeline.Log // of the last one
+	last  finding
 }
 
 func newHearing(t *testing.T) *hearing {
 	h := &hearing{t: t}
-	h.appJudge = newAppJudge(3, 3, func(f finding) { h.texts, h.page = append(h.texts, f.text), f.page })
+	h.appJudge = newAppJudge(3, 3, func(f finding) { h.texts, h.last = append(h.texts, f.text), f })
 	h.zero = h.began
 	for seat := range h.seats {
 		h.fresh(seat+1, []int{seat})
@@ -192,7 +192,9 @@ func judged(t *testing.T, all []told, end func(h *hearing)) {
 			}
 			h.only(x.kind, 1)
 			if x.kind == "two holders" && end == nil {
-				require.Len(t, h.page.CloseUps, 1, "both are drawn")
+				t.Setenv("REDQUORUM_APP_OUT", t.TempDir())
+				_, page, _ := strings.Cut(h.last.String(), "look at file://")
+				require.Contains(t, string(rt.Must(os.ReadFile(page))(t)), ">Two at once: ", "both are drawn")
 			}
 		})
 	}
