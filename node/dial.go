@@ -83,11 +83,12 @@ func (f dialFunc) DialContext(ctx context.Context, _, _ string) (net.Conn, error
 
 // open makes the connection that radix gets.
 func (d *dialer) open(ctx context.Context, l *link) (net.Conn, error) {
+	began := time.Now()
 	dial, cancel := context.WithTimeout(ctx, d.cfg.DialTimeout)
 	socket, err := d.socket(dial, l.addr)
 	cancel()
 	if err == context.DeadlineExceeded { // a Dialer of the user's may say no more than that
-		err = fmt.Errorf("no connection to %s within %v: %w", l.addr, d.cfg.DialTimeout, err)
+		err = fmt.Errorf("no connection to %s within %v: %w", l.addr, time.Since(began).Round(time.Millisecond), err)
 	}
 	if err != nil {
 		return nil, &dialError{"", err}

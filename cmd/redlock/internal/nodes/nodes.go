@@ -118,10 +118,13 @@ func (s *Set) Up(ctx context.Context, binary string) (started int, err error) {
 }
 
 func (s *Set) start(ctx context.Context, binary string, i int) error {
-	for end := time.Now().Add(time.Second); taken(s.ports[i]); time.Sleep(5 * time.Millisecond) { // ours that died gives it back
+	for end := time.Now().Add(time.Second); taken(ctx, s.ports[i]); time.Sleep(5 * time.Millisecond) { // ours that died gives it back
 		if time.Now().After(end) {
 			return fmt.Errorf("member %d: another program has port %d: end it, or take other ports with --port", i+1, s.ports[i])
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	home := s.home(i + 1)
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -152,9 +155,10 @@ func (s *Set) start(ctx context.Context, binary string, i int) error {
 	}
 }
 
-// taken reports whether some program listens on the port.
-func taken(port int) bool {
-	conn, err := net.DialTimeout("tcp", addr(port), time.Second)
+// taken reports whether some program listens on the port. If ctx has ended, it is not asked.
+func taken(ctx context.Context, port int) bool {
+	dialer := net.Dialer{Timeout: time.Second}
+	conn, err := dialer.DialContext(ctx, "tcp", addr(port))
 	if err == nil {
 		_ = conn.Close()
 	}
